@@ -1,0 +1,47 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace cohort {
+
+/// Whose fault an error is; each kind maps to one HTTP status (api/error_body).
+enum class ErrorKind {
+  kInvalidRequest,  // 400: the caller's input is wrong
+  kUnsupported,     // 400: understood, but this model or build cannot do it
+  kNotFound,        // 404
+  kTooLarge,        // 413
+  kOverloaded,      // 429: try again later
+  kUnavailable,     // 503: loading, draining or dead
+  kCancelled,       // 499: the consumer went away
+  kInternal,        // 500: our fault
+};
+
+/// The one exception type of Cohort. `param` names the request field at fault, if there is one.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message, std::string param = {})
+      : std::runtime_error(message), kind_(kind), param_(std::move(param)) {}
+  ErrorKind kind() const { return kind_; }
+  const std::string& param() const { return param_; }
+
+ private:
+  ErrorKind kind_;
+  std::string param_;
+};
+
+/// Throws Error{kind} with a formatted message: what is wrong and what would have worked.
+template <class... Args>
+[[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Throws Error{kInternal} when something that must hold does not.
+inline void check(bool holds, const char* what_must_hold) {
+  if (!holds) throw Error(ErrorKind::kInternal, fmt::format("internal: {}", what_must_hold));
+}
+
+}  // namespace cohort

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::engine {
+
+/// What a caller asked of the sampler; absent means "not said" and is filled by precedence:
+/// request > command-line flag > generation_config.json > built-in (serving/model_binding).
+struct SamplingOptions {
+  std::optional<float> temperature;         // 0 = greedy
+  std::optional<float> top_p;               // (0, 1], 1 = off
+  std::optional<int32_t> top_k;             // 0 = off
+  std::optional<float> min_p;               // [0, 1), 0 = off
+  std::optional<float> repetition_penalty;  // > 0, 1 = off
+  std::optional<float> presence_penalty;    // [-2, 2], 0 = off
+  std::optional<float> frequency_penalty;   // [-2, 2], 0 = off
+  std::optional<uint64_t> seed;             // absent = a fresh one, returned in Stream::seed()
+  std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to its logit
+};
+
+/// One generation, as an API or the command line asks for it.
+struct Request {
+  std::string id;                     // for logs and traces
+  std::vector<int32_t> prompt;        // token ids, at least one
+  std::optional<int64_t> max_tokens;  // absent = until the end of the context
+  SamplingOptions sampling;
+  std::vector<std::string> stop;  // stop strings; the matched text is not emitted
+  bool ignore_eos = false;
+};
+
+enum class FinishReason { kStop, kLength, kCancelled, kError };
+
+}  // namespace cohort::engine

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/stream.h"
+#include "prompt/conversation.h"
+
+namespace cohort::serving {
+
+enum class Health { kLoading, kReady, kDraining, kDead };
+
+struct ModelInfo {
+  std::vector<std::string> ids;  // the first is the one /v1/models lists first; all are accepted
+  int64_t created_unix_s = 0;
+  int64_t context_tokens = 0;
+  int32_t vocab_size = 0;
+  bool has_chat_template = false;
+};
+
+/// What an API may ask of the loaded model. All calls: any thread, throw Error.
+class ModelService {
+ public:
+  virtual ~ModelService() = default;
+  virtual Health health() const = 0;
+  /// Valid for the life of the service. While loading: only `ids`.
+  virtual const ModelInfo& info() const = 0;
+  /// Renders with the model's chat template and tokenizes; special tokens in user text stay text.
+  ///   throws  kUnsupported without a template, kInvalidRequest when the template refuses
+  virtual std::vector<int32_t> render(const prompt::Conversation& conversation) const = 0;
+  /// Tokenizes plain text for /v1/completions (BOS added if the model wants it; no special tokens).
+  virtual std::vector<int32_t> tokenize(std::string_view text) const = 0;
+  /// Starts a generation.
+  ///   throws  kInvalidRequest (ids, context, sampling ranges), kOverloaded, kUnavailable
+  virtual std::shared_ptr<engine::Stream> submit(engine::Request request) = 0;
+};
+
+}  // namespace cohort::serving

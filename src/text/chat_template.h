@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace cohort::text {
+
+/// A compiled Jinja chat template, rendered as `transformers.apply_chat_template` would (trim_blocks,
+/// lstrip_blocks, raise_exception, strftime_now, tojson, loop controls, Python string methods).
+/// Immutable after construction: any thread. No file or environment access; steps, recursion and
+/// output size are bounded, because a template comes with a model and may be hostile.
+class ChatTemplate {
+ public:
+  ///   throws  Error{kInvalidRequest} with the line when the source does not compile
+  ChatTemplate(std::string_view source, std::string_view bos_token, std::string_view eos_token);
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  struct Rendered {
+    std::string text;          // what the template produced
+    std::vector<int32_t> ids;  // special tokens of the template parsed, those inside messages as text
+  };
+
+  /// Renders and tokenizes. A special-token string inside a message (`<|im_start|>` typed by a user)
+  /// is tokenized as plain text; the template's own are special tokens.
+  ///   messages_json  a JSON array of {role, content, ...}
+  ///   kwargs_json    an object of extra variables, "" = none; may not shadow messages,
+  ///                  add_generation_prompt, bos_token, eos_token, tools or a built-in function
+  ///   throws         Error{kInvalidRequest}: what raise_exception said, or which bound was passed
+  Rendered render(const Tokenizer& tokenizer, std::string_view messages_json,
+                  bool add_generation_prompt, std::string_view kwargs_json) const;
+
+ private:
+  struct Handle;
+  std::unique_ptr<Handle> handle_;
+};
+
+}  // namespace cohort::text

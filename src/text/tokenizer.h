@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cohort::text {
+
+/// The vocabulary embedded in a GGUF file (keys `tokenizer.ggml.*`), as the checkpoint reader found it.
+///   source  GGUF specification; llama.cpp's vocabulary loader for the meaning of `model` and `pre`
+struct GgufVocabulary {
+  std::string model;  // "gpt2" (byte-level BPE) or "llama" (SentencePiece scores)
+  std::string pre;    // pre-tokenizer name, "gpt2" models only
+  std::vector<std::string> tokens;
+  std::vector<float> scores;         // "llama" models only
+  std::vector<int32_t> token_types;  // 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
+  std::vector<std::string> merges;   // "gpt2" models only
+  int32_t bos_id = -1, eos_id = -1, unknown_id = -1;  // -1 = absent
+  bool add_bos = false, add_eos = false, add_space_prefix = true;
+};
+
+/// Whether strings such as `<|im_start|>` in the text become the special token or stay text.
+enum class SpecialTokens { kParse, kAsText };
+
+/// Text to token ids and back. Immutable after construction: any thread.
+class Tokenizer {
+ public:
+  /// From the bytes of a Hugging Face `tokenizer.json`.
+  ///   throws  Error{kInvalidRequest} naming what is wrong
+  static Tokenizer from_json(std::string_view json);
+  static Tokenizer from_gguf(const GgufVocabulary& vocabulary);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  /// Encodes without adding BOS or EOS (serving adds them where the model wants them).
+  std::vector<int32_t> encode(std::string_view text, SpecialTokens special) const;
+  /// Decodes; ids of special tokens are skipped unless `special` is kAsText. Invalid UTF-8 becomes
+  /// U+FFFD. Ids outside the vocabulary decode to nothing.
+  std::string decode(const std::vector<int32_t>& ids, SpecialTokens special) const;
+  int32_t vocab_size() const;
+  /// The id of exactly this token, or -1.
+  int32_t token_to_id(std::string_view token) const;
+
+ private:
+  friend class Detokenizer;
+  struct Handle;
+  explicit Tokenizer(std::shared_ptr<const Handle> handle);
+  std::shared_ptr<const Handle> handle_;  // shared with the detokenizers made from it
+};
+
+/// Decodes one answer token by token; what it returns is always whole UTF-8 characters.
+///   thread  one (the engine thread)
+class Detokenizer {
+ public:
+  explicit Detokenizer(const Tokenizer& tokenizer);
+  Detokenizer(Detokenizer&&) noexcept;
+  Detokenizer& operator=(Detokenizer&&) noexcept;
+  ~Detokenizer();
+
+  /// The text that becomes certain with this token; empty while a character is incomplete.
+  /// Special tokens yield nothing. The concatenation equals Tokenizer::decode of all ids.
+  std::string push(int32_t id);
+  /// What was still held back: an incomplete character becomes U+FFFD.
+  std::string finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace cohort::text
