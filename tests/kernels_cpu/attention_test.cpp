@@ -6,7 +6,7 @@
 #include <cstring>
 #include <memory>
 
-#include "tests/kernels/random_data.h"
+#include "tests/support/random_data.h"
 
 namespace cohort::kernels::cpu {
 namespace {

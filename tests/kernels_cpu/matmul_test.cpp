@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/kernels/random_data.h"
+#include "tests/support/random_data.h"
 
 namespace cohort::kernels::cpu {
 namespace {
