@@ -13,4 +13,9 @@ cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_me
 
 if(COHORT_MLX)
   cohort_room(kernels SOURCES kernels/*.cpp DEPENDS cohort_kernels_cpu mlx)
+  cohort_room(nn SOURCES nn/*.cpp DEPENDS cohort_kernels)
+  cohort_room(kv SOURCES kv/*.cpp DEPENDS cohort_nn)
+  cohort_room(model SOURCES model/config_reader.cpp model/decoder.cpp model/registry.cpp
+    model/source.cpp model/weights.cpp model/families/*.cpp
+    DEPENDS cohort_kv cohort_checkpoint)
 endif()
