@@ -26,26 +26,35 @@ class Golden : public testing::TestWithParam<GoldenCase> {
         golden_(path_ + "/golden.safetensors") {}
 
   /// Logits of all positions of one row fed `chunk` tokens at a time.
-  std::vector<float> logits(const std::vector<int32_t>& ids, int chunk,
-                            std::vector<std::vector<float>>* hidden = nullptr) {
+  std::vector<float> logits(const std::vector<int32_t>& ids, int chunk) {
     kv::KvMemory memory(model_->shape().layers);
     kv::RowCache cache = memory.new_row();
     std::vector<float> out;
     for (size_t at = 0; at < ids.size(); at += static_cast<size_t>(chunk)) {
       const size_t count = std::min(static_cast<size_t>(chunk), ids.size() - at);
       const TokenGroup group{std::span(ids).subspan(at, count), cache};
-      std::vector<mx::array> layers;
-      const mx::array h = model_->forward({&group, 1}, hidden != nullptr ? &layers : nullptr);
+      const mx::array h = model_->forward({&group, 1}, nullptr);
       std::vector<int32_t> rows;
       for (size_t i = 0; i < count; ++i) rows.push_back(static_cast<int32_t>(i));
       mx::array y = model_->project(h, rows);
       y.eval();
       out.insert(out.end(), y.data<float>(), y.data<float>() + y.size());
-      for (mx::array& layer : layers) {
-        layer.eval();
-        hidden->emplace_back(layer.data<float>(), layer.data<float>() + layer.size());
-      }
       cache.commit(static_cast<int64_t>(count));
+    }
+    return out;
+  }
+
+  /// The embeddings and the output of every layer.
+  std::vector<std::vector<float>> hidden_states(const std::vector<int32_t>& ids) {
+    kv::KvMemory memory(model_->shape().layers);
+    kv::RowCache cache = memory.new_row();
+    const TokenGroup group{ids, cache};
+    std::vector<mx::array> layers;
+    model_->forward({&group, 1}, &layers);
+    mx::eval(layers);
+    std::vector<std::vector<float>> out;
+    for (mx::array& layer : layers) {
+      out.emplace_back(layer.data<float>(), layer.data<float>() + layer.size());
     }
     return out;
   }
@@ -110,8 +119,7 @@ TEST_P(LongGolden, LongPromptAtItsRecordedPositions) {
 }
 
 TEST_P(HiddenGolden, HiddenStatesOfEveryLayer) {
-  std::vector<std::vector<float>> hidden;
-  logits(golden_.ints("main.input_ids"), 4096, &hidden);
+  const auto hidden = hidden_states(golden_.ints("main.input_ids"));
   expect_close(hidden[0], golden_.floats("main.hidden.embed"), 1e-5f);
   for (size_t layer = 0; layer + 1 < hidden.size(); ++layer) {
     const std::string name = fmt::format("main.hidden.layer_{:02}", layer);
