@@ -10,6 +10,10 @@ set_source_files_properties(src/kernels/cpu/target_avx512.cpp PROPERTIES
 cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_metadata.cpp
   model/quantization.cpp model/safetensors.cpp model/tensor_view.cpp
   DEPENDS cohort_base)
+# The parts of the engine that touch no array: what a caller sees, what plans, what samples.
+cohort_room(engine_plan SOURCES engine/stream.cpp engine/scheduler.cpp engine/sampler.cpp
+  DEPENDS cohort_kernels_cpu)
+cohort_room(text SOURCES text/*.cpp DEPENDS cohort_base textkit)
 
 if(COHORT_MLX)
   cohort_room(kernels SOURCES kernels/*.cpp DEPENDS cohort_kernels_cpu mlx)
@@ -18,4 +22,7 @@ if(COHORT_MLX)
   cohort_room(model SOURCES model/config_reader.cpp model/decoder.cpp model/registry.cpp
     model/source.cpp model/weights.cpp model/families/*.cpp
     DEPENDS cohort_kv cohort_checkpoint)
+  cohort_room(engine SOURCES engine/row.cpp engine/engine.cpp
+    DEPENDS cohort_engine_plan cohort_model cohort_text)
+  cohort_room(serving SOURCES serving/*.cpp DEPENDS cohort_engine)
 endif()
