@@ -92,7 +92,8 @@ def safetensors_files():
             b'{"\\u001b[2J\\r\\n\\"' + b"x" * 200 + b'":{"dtype":"F32"}}'),
     }
     widths = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "BOOL": 1, "I8": 1, "U8": 1, "I16": 2,
-              "U16": 2, "I32": 4, "U32": 4, "I64": 8, "U64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
+              "U16": 2, "I32": 4, "U32": 4, "I64": 8, "U64": 8, "F8_E4M3": 1, "F8_E5M2": 1,
+              "F8_E8M0": 1}
     every, at = {}, 0
     for dtype, width in widths.items():
         every["t." + dtype] = entry(dtype, [3, 1], at, at + 3 * width)

@@ -138,6 +138,8 @@ TEST(Checkpoint, TheIndexNamesTheFiles) {
   index("[]");
   EXPECT_EQ(folder.refusal(),
             "model.safetensors.index.json: weight_map is missing or not an object");
+  index(R"({"a":"weights.safetensors","a":"weights.safetensors"})");
+  EXPECT_NE(folder.refusal().find("the key 'a' appears twice"), std::string::npos);
   index(R"({"a":7})");
   EXPECT_NE(folder.refusal().find("its file name is not a string"), std::string::npos);
 }
