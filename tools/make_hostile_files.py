@@ -251,6 +251,10 @@ def gguf_files():
                                 tensors=[tensor("a", [8], 0, 64), tensor("b", [2, 3], 1, 0)],
                                 data=96, alignment=64),
         "ok_hole": one("a", [8], 0, 32),
+        "ok_templates": pairs(pair("tokenizer.chat_templates", ARRAY, array(STRING, ["tool_use"])),
+                              pair("tokenizer.chat_template.tool_use", STRING, "t"),
+                              pair("tokenizer.chat_template", STRING, "d")),
+        "ok_split": pairs(pair("split.count", U16, 3)),
         "ok_rank_4": one("a", [2, 1, 3, 2], 0, 0),
     }
     return {name + ".gguf": content for name, content in files.items()}

@@ -92,6 +92,24 @@ TEST(Checkpoint, AGgufFileIsFoundAsItIs) {
   EXPECT_TRUE(checkpoint.config.empty());
 }
 
+TEST(Checkpoint, AGgufFileHasTemplatesInItsMetadata) {
+  const auto found = Checkpoint::open((kCorpus / "gguf/ok_templates.gguf").string()).chat_templates;
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].text, "d");
+  EXPECT_EQ(found[1].name, "tool_use");
+  EXPECT_EQ(found[1].text, "t");
+}
+
+TEST(Checkpoint, APartOfASplitGgufModelIsRefused) {
+  try {
+    Checkpoint::open((kCorpus / "gguf/ok_split.gguf").string());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("one part of a split model"), std::string::npos);
+  }
+}
+
 TEST(Checkpoint, WhatIsMissingIsNamed) {
   const Folder folder;
   EXPECT_NE(folder.refusal(ErrorKind::kNotFound, "nothing").find("no such file"),
