@@ -180,7 +180,8 @@ fn spelled_with_spaces(
 }
 
 /// SentencePiece joins the neighbours whose sum has the best score; BPE wants a ranked list of
-/// pairs. Each way to cut a piece into two pieces is one pair, ranked by the score of the sum.
+/// pairs. Each way to cut a piece into two pieces is one pair, ranked by the score of the sum; of
+/// pairs with one score the longer left half goes first, as SentencePiece works from the left.
 fn merges_from_scores(vocabulary: &Vocabulary) -> Vec<(String, String)> {
     let mergeable = |id: usize| !matches!(vocabulary.token_type(id), UNKNOWN | CONTROL | BYTE);
     let known: AHashSet<&str> = vocabulary.tokens.iter().copied().collect();
@@ -195,7 +196,7 @@ fn merges_from_scores(vocabulary: &Vocabulary) -> Vec<(String, String)> {
     }
     // Stable, so equal ranks keep the order of the vocabulary.
     pairs.sort_by(|a, b| {
-        b.0.total_cmp(&a.0).then(a.1.len().cmp(&b.1.len())).then(a.2.len().cmp(&b.2.len()))
+        b.0.total_cmp(&a.0).then(b.1.len().cmp(&a.1.len())).then(b.2.len().cmp(&a.2.len()))
     });
     pairs.into_iter().map(|(_, left, right)| (left.to_string(), right.to_string())).collect()
 }
