@@ -55,7 +55,7 @@ std::optional<uint64_t> parse_count(std::string_view text) {
     fail(ErrorKind::kNotFound, "{} answers 404: no such model, revision or file", url);
   }
   fail(ErrorKind::kUnavailable, "{}: {}", url,
-       response.failure.empty() ? fmt::format("answers {}", response.status) : response.failure);
+       response.status >= 400 ? fmt::format("answers {}", response.status) : response.failure);
 }
 
 /// The bytes on disk of a file that is being fetched, and which server vouches for them.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -13,10 +15,28 @@
 namespace cohort::store {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 struct Exchange {
   HttpResponse response;
   const HttpSink* sink;
+  std::chrono::seconds stall;
+  Clock::time_point last_arrival = Clock::now();
+  curl_off_t arrived_bytes = 0;
 };
+
+/// Called about once a second: breaks off when nothing has arrived for too long. (libcurl's own low
+/// speed limit averages over several seconds, so it would see a stall late.)
+int watch_for_stall(void* user, curl_off_t, curl_off_t arrived_bytes, curl_off_t, curl_off_t) {
+  auto& exchange = *static_cast<Exchange*>(user);
+  if (arrived_bytes != exchange.arrived_bytes) {
+    exchange.arrived_bytes = arrived_bytes;
+    exchange.last_arrival = Clock::now();
+  }
+  if (Clock::now() - exchange.last_arrival < exchange.stall) return 0;
+  exchange.response.failure = fmt::format("silent for {} s", exchange.stall.count());
+  return 1;
+}
 
 size_t take_header(char* data, size_t size, size_t count, void* user) {
   auto& response = static_cast<Exchange*>(user)->response;
@@ -65,7 +85,7 @@ HttpClient::~HttpClient() { curl_easy_cleanup(curl_); }
 
 HttpResponse HttpClient::send(const HttpRequest& request, const HttpSink& sink) {
   curl_easy_reset(curl_);
-  Exchange exchange{.response = {}, .sink = &sink};
+  Exchange exchange{.response = {}, .sink = &sink, .stall = std::chrono::seconds(stall_s_)};
   std::array<char, CURL_ERROR_SIZE> reason{};
   curl_slist* list = nullptr;
   for (const std::string& header : request.headers) list = curl_slist_append(list, header.c_str());
@@ -80,8 +100,9 @@ HttpResponse HttpClient::send(const HttpRequest& request, const HttpSink& sink) 
   curl_easy_setopt(curl_, CURLOPT_HTTPHEADER, headers.get());
   curl_easy_setopt(curl_, CURLOPT_USERAGENT, "cohort");
   curl_easy_setopt(curl_, CURLOPT_CONNECTTIMEOUT, static_cast<long>(stall_s_));
-  curl_easy_setopt(curl_, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(curl_, CURLOPT_LOW_SPEED_TIME, static_cast<long>(stall_s_));
+  curl_easy_setopt(curl_, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(curl_, CURLOPT_XFERINFOFUNCTION, &watch_for_stall);
+  curl_easy_setopt(curl_, CURLOPT_XFERINFODATA, &exchange);
   curl_easy_setopt(curl_, CURLOPT_HEADERFUNCTION, &take_header);
   curl_easy_setopt(curl_, CURLOPT_HEADERDATA, &exchange);
   curl_easy_setopt(curl_, CURLOPT_WRITEFUNCTION, &take_body);
@@ -89,7 +110,7 @@ HttpResponse HttpClient::send(const HttpRequest& request, const HttpSink& sink) 
   curl_easy_setopt(curl_, CURLOPT_ERRORBUFFER, reason.data());
 
   const CURLcode code = curl_easy_perform(curl_);
-  if (code != CURLE_OK) {
+  if (code != CURLE_OK && exchange.response.failure.empty()) {
     exchange.response.failure = reason[0] != '\0' ? reason.data() : curl_easy_strerror(code);
   }
   return std::move(exchange.response);
