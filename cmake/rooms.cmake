@@ -1,12 +1,26 @@
 # The rooms in the order that data flows; each sees only rooms above it (tools/tidy.py checks it).
-# Rooms and parts of rooms before COHORT_MLX are free of MLX headers and build in every preset.
-cohort_room(base DEPENDS fmt::fmt OpenSSL::Crypto Threads::Threads)
-cohort_room(text DEPENDS cohort_base textkit)
+# Libraries above COHORT_MLX are free of MLX headers and build in every preset.
+cohort_room(base SOURCES base/*.cpp
+  DEPENDS fmt::fmt Boost::headers OpenSSL::Crypto Threads::Threads)
+cohort_room(kernels_cpu SOURCES kernels/cpu/*.cpp DEPENDS cohort_base)
+# g++ 12 reports the "undefined" operands inside its own AVX-512 header.
+set_source_files_properties(src/kernels/cpu/target_avx512.cpp PROPERTIES
+  COMPILE_OPTIONS "-Wno-maybe-uninitialized;-Wno-uninitialized")
+# The part of the model room that reads checkpoint files.
+cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_metadata.cpp
+  model/quantization.cpp model/safetensors.cpp model/tensor_view.cpp
+  DEPENDS cohort_base)
 
+# The part of the store room that finds and downloads models.
 find_package(CURL REQUIRED)
-cohort_room(store DEPENDS cohort_base CURL::libcurl)
+cohort_room(hub SOURCES store/hub/*.cpp DEPENDS cohort_base CURL::libcurl)
 
-cohort_room(app DEPENDS cohort_base cohort_store)
+if(COHORT_MLX)
+  cohort_room(kernels SOURCES kernels/*.cpp DEPENDS cohort_kernels_cpu mlx)
+endif()
+
+cohort_room(app SOURCES app/cli_*.cpp app/command_line.cpp app/version.cpp
+  DEPENDS cohort_base cohort_hub)
 target_compile_definitions(cohort_app PRIVATE COHORT_VERSION="${PROJECT_VERSION}")
 if(COHORT_MLX)
   target_compile_definitions(cohort_app PRIVATE COHORT_WITH_MLX)

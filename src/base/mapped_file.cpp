@@ -14,9 +14,10 @@
 namespace cohort {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK a named pipe in a model folder would block here until it has a writer.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail(ErrorKind::kNotFound, "cannot open {}: {}", path, std::strerror(errno));
-  struct stat status{};
+  struct stat status {};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size == 0) {
     ::close(fd);
     fail(ErrorKind::kInvalidRequest, "{} is not a regular, non-empty file", path);
@@ -25,7 +26,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   const int error = errno;
   ::close(fd);
-  if (data == MAP_FAILED) fail(ErrorKind::kInternal, "cannot map {}: {}", path, std::strerror(error));
+  if (data == MAP_FAILED)
+    fail(ErrorKind::kInternal, "cannot map {}: {}", path, std::strerror(error));
   bytes_ = {static_cast<const std::byte*>(data), size};
 }
 

@@ -1,0 +1,28 @@
+#include "kernels/cpu/cpu.h"
+
+#include <sched.h>
+
+namespace cohort::kernels::cpu {
+namespace {
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+}  // namespace
+
+Cpu::Cpu(int threads, const Kernels& kernels)
+    : pool_(threads > 0 ? threads : usable_cores()), kernels_(kernels) {}
+
+std::byte* Cpu::scratch(size_t bytes) {
+  if (scratch_.size() < bytes) {
+    scratch_ = {};  // free first: the contents are not kept
+    scratch_ = AlignedBuffer(bytes + bytes / 2);
+  }
+  return scratch_.data();
+}
+
+}  // namespace cohort::kernels::cpu

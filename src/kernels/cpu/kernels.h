@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/packed_matrix.h"
+
+namespace cohort::kernels::cpu {
+
+enum class Activation { kSilu, kGeluTanh };
+
+/// Activation rows quantized to int8 per group of 32: x ~ scale * code.
+struct Q8Rows {
+  const int8_t* codes;        // [rows, groups * 32], 0 beyond cols
+  const float* scales;        // [rows, groups]
+  const int32_t* sums;        // [rows, groups * 2] sum of each 16 codes
+  const float* scaled_sums;   // [rows, groups] scale * (sum of 32 codes)
+  ptrdiff_t groups;
+};
+
+/// K and V of one layer and row as attention reads them: blocks of 64 tokens aligned to position 0.
+/// In a block, for each kv head: K transposed as 4 x [head_dim][16 tokens], then V as
+/// [64 tokens][head_dim rounded up to 16].
+struct KvGeometry {
+  int kv_heads;
+  int head_dim;
+  bool bf16;  // else f32
+
+  int value_stride() const { return (head_dim + 15) / 16 * 16; }
+  size_t element_bytes() const { return bf16 ? 2 : 4; }
+  size_t key_elements() const { return static_cast<size_t>(64) * head_dim; }
+  size_t head_elements() const { return key_elements() + static_cast<size_t>(64) * value_stride(); }
+  size_t block_bytes() const { return kv_heads * head_elements() * element_bytes(); }
+};
+constexpr int kBlockTokens = 64;
+constexpr int kMaxHeadDim = 1024;
+constexpr int kSegmentBlocks = 16;  // keys of 16 blocks are reduced first, then merged in order
+
+/// Up to four queries of one row and kv head against the blocks [first_block, last_block), which lie
+/// in one segment. The state of query i is state + i * state_stride: {max, sum, -, -, ... [16]} then
+/// the unnormalized output [value_stride]; it must hold a fresh state (max -inf, rest 0).
+struct AttendTile {
+  const float* queries[4];  // scaled, [head_dim]
+  int64_t begin[4], end[4];  // visible keys of each query, absolute positions
+  int count;
+  const std::byte* const* blocks;  // [block] of the row
+  int64_t first_block, last_block;
+  KvGeometry geometry;
+  int kv_head;
+  float* state;
+  ptrdiff_t state_stride;
+};
+constexpr int kStateHeader = 16;
+
+/// The kernels of one instruction set. All sets give equal bits: exact integer sums, and for floats
+/// one fixed order of operations per output lane (sums across lanes by one fixed tree).
+struct Kernels {
+  const char* name;
+  /// out[i] = x[i] / rms(x) * weight[i]
+  void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
+  /// Fills row `row` of the (mutable) arrays behind `out`.
+  void (*quantize)(const float* x, int n, int8_t* codes, float* scales, int32_t* sums,
+                   float* scaled_sums);
+  /// out[r * stride + lane] = matrix tile row `lane` . x row (first + r), r in [0, count)
+  void (*matmul_q8)(const PackedMatrix& matrix, int tile, const Q8Rows& x, int first, int count,
+                    float* out, ptrdiff_t stride);
+  void (*matmul_f32)(const PackedMatrix& matrix, int tile, const float* x, ptrdiff_t x_stride,
+                     int first, int count, float* out, ptrdiff_t stride);
+  /// out[i] = activation(gate[i]) * up[i]
+  void (*gate)(Activation activation, const float* gate, const float* up, int n, float* out);
+  /// Rotates pairs (i, i + half); cos_sin holds cos[half], sin[half]. Then multiplies by `scale`.
+  void (*rope)(const float* x, const float* cos_sin, int half, float scale, float* out);
+  void (*attend)(const AttendTile& tile);
+  /// Merges state b (later keys) into a.
+  void (*merge)(float* a, const float* b, int value_stride);
+  /// Writes head_dim elements of key and value of one token into its block.
+  void (*store_kv)(const KvGeometry& geometry, std::byte* block, int kv_head, int slot,
+                   const float* key, const float* value);
+  /// Index of the largest of x[0, n); the first one of equals. NaN never wins.
+  int64_t (*argmax)(const float* x, int64_t n);
+  /// out[i] = exp((x[i] - shift) * factor)
+  void (*exp_shifted)(const float* x, float shift, float factor, int64_t n, float* out);
+};
+
+extern const Kernels kScalarKernels;
+extern const Kernels kAvx2Kernels;    // null members where not built for this architecture
+extern const Kernels kAvx512Kernels;
+
+/// The sets that this machine can run, best first; the last is scalar. COHORT_ISA names one to force.
+std::vector<const Kernels*> available_kernels();
+const Kernels& best_kernels();
+
+}  // namespace cohort::kernels::cpu

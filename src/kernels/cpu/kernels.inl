@@ -1,0 +1,501 @@
+// Every kernel, written once over sixteen lanes. Included inside a namespace after one of the
+// lanes_*.inl files, with that instruction set enabled. Rules that keep all sets bit-equal:
+// a lane's operations are in source order, sums across lanes use sum_lanes, contraction is off.
+
+inline float sum_lanes(F a) {
+  float v[16];
+  store(v, a);
+  for (int width = 8; width >= 1; width /= 2) {
+    for (int i = 0; i < width; ++i) v[i] += v[i + width];
+  }
+  return v[0];
+}
+
+inline float max_lanes(F a) {
+  float v[16];
+  store(v, a);
+  float largest = v[0];
+  for (int i = 1; i < 16; ++i) largest = v[i] > largest ? v[i] : largest;
+  return largest;
+}
+
+/// exp for x <= 88; 0 below -87. Relative error < 2e-7; exp(0) is exactly 1.
+///   source  range reduction by log 2 in two parts, Taylor polynomial of degree 7 on |r| <= 0.3466
+inline F exp_lanes(F x) {
+  const F low = set1(-87.0f);
+  const F clamped = max(low, min(set1(88.0f), x));
+  const F n = round_even(mul(clamped, set1(1.44269504f)));
+  F r = fma(n, set1(-0.693145752f), clamped);
+  r = fma(n, set1(-1.42860677e-6f), r);
+  F p = set1(1.0f / 5040);
+  for (const float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
+    p = fma(p, r, set1(c));
+  }
+  return zero_where_less(x, low, scale_by_power(p, n));
+}
+
+inline float exp_lanes_scalar(float x) {
+  float v[16];
+  store(v, exp_lanes(set1(x)));
+  return v[0];
+}
+
+/// Loads 16 floats, or fewer and zeros at the end of an array.
+inline F load_part(const float* p, int n) {
+  if (n >= 16) return load(p);
+  float v[16] = {};
+  std::memcpy(v, p, static_cast<size_t>(n) * sizeof(float));
+  return load(v);
+}
+
+inline void store_part(float* p, F a, int n) {
+  if (n >= 16) return store(p, a);
+  float v[16];
+  store(v, a);
+  std::memcpy(p, v, static_cast<size_t>(n) * sizeof(float));
+}
+
+void rms_norm(const float* x, const float* weight, float eps, int n, float* out) {
+  F squares = set1(0);
+  for (int i = 0; i < n; i += 16) {
+    const F v = load_part(x + i, n - i);
+    squares = fma(v, v, squares);
+  }
+  const float inverse = 1.0f / std::sqrt(sum_lanes(squares) / static_cast<float>(n) + eps);
+  for (int i = 0; i < n; i += 16) {
+    const F v = mul(load_part(x + i, n - i), set1(inverse));
+    store_part(out + i, mul(v, load_part(weight + i, n - i)), n - i);
+  }
+}
+
+void quantize(const float* x, int n, int8_t* codes, float* scales, int32_t* sums,
+              float* scaled_sums) {
+  const int groups = (n + kGroup - 1) / kGroup;
+  for (int g = 0; g < groups; ++g) {
+    const int left = n - g * kGroup;
+    const F a = load_part(x + g * kGroup, left);
+    const F b = left > 16 ? load_part(x + g * kGroup + 16, left - 16) : set1(0);
+    const float peak = max_lanes(max(max(a, sub(set1(0), a)), max(b, sub(set1(0), b))));
+    const float inverse = peak > 0 ? 127.0f / peak : 0.0f;
+    float rounded[32];
+    store(rounded, round_even(mul(a, set1(inverse))));
+    store(rounded + 16, round_even(mul(b, set1(inverse))));
+    int32_t half_sums[2] = {0, 0};
+    for (int i = 0; i < kGroup; ++i) {
+      // Clamped so that a NaN or infinite activation stays defined; it is caught at the logits.
+      const float v = rounded[i] > -127.0f ? (rounded[i] < 127.0f ? rounded[i] : 127.0f) : -127.0f;
+      const auto code = static_cast<int8_t>(v);
+      codes[g * kGroup + i] = code;
+      half_sums[i / 16] += code;
+    }
+    scales[g] = peak / 127.0f;
+    sums[2 * g] = half_sums[0];
+    sums[2 * g + 1] = half_sums[1];
+    scaled_sums[g] = scales[g] * static_cast<float>(half_sums[0] + half_sums[1]);
+  }
+}
+
+// ---- matmul ----
+
+struct ScaleF32 {
+  static constexpr size_t kBytes = 64;
+  static F read(const std::byte* p) { return load(reinterpret_cast<const float*>(p)); }
+};
+struct ScaleF16 {
+  static constexpr size_t kBytes = 32;
+  static F read(const std::byte* p) { return load_f16(p); }
+};
+struct ScaleBF16 {
+  static constexpr size_t kBytes = 32;
+  static F read(const std::byte* p) { return load_bf16(p); }
+};
+
+struct CodesU4 {
+  static constexpr size_t kBytes = 256;
+  static void read(const std::byte* p, Codes* w) {
+    for (int j = 0; j < 4; ++j) {
+      const Codes pair = load_codes(reinterpret_cast<const uint8_t*>(p) + j * 64);
+      w[j] = low_nibbles(pair);
+      w[j + 4] = high_nibbles(pair);
+    }
+  }
+};
+struct CodesU8 {
+  static constexpr size_t kBytes = 512;
+  static void read(const std::byte* p, Codes* w) {
+    for (int j = 0; j < 8; ++j) w[j] = load_codes(reinterpret_cast<const uint8_t*>(p) + j * 64);
+  }
+};
+
+/// Rows [first, first + MB) of x against one tile: exact integer sums per group, then fma over the
+/// groups in sequence.
+template <class C, class S, int kParts, int MB>
+void q8_rows(const PackedMatrix& m, int tile, const Q8Rows& x, int first, float* out,
+             ptrdiff_t stride) {
+  F acc[MB];
+  for (int r = 0; r < MB; ++r) acc[r] = set1(0);
+  const std::byte* p = m.tile(tile);
+  const int zero = m.layout.zero;
+  const bool has_min = m.layout.has_min;
+  const int groups = m.groups();
+  for (int g = 0; g < groups; ++g) {
+    Codes w[8];
+    C::read(p, w);
+    p += C::kBytes;
+    F scale[kParts];
+    for (int part = 0; part < kParts; ++part, p += S::kBytes) scale[part] = S::read(p);
+    for (int r = 0; r < MB; ++r) {
+      const ptrdiff_t at = (first + r) * x.groups + g;
+      const int8_t* codes = x.codes + at * kGroup;
+      const F x_scale = set1(x.scales[at]);
+      for (int part = 0; part < kParts; ++part) {
+        const int32_t* sums = x.sums + 2 * at;
+        I sum = set1_i(-zero * (kParts == 2 ? sums[part] : sums[0] + sums[1]));
+        for (int j = part * 8 / kParts; j < (part + 1) * 8 / kParts; ++j) {
+          sum = dot4(sum, w[j], codes + 4 * j);
+        }
+        acc[r] = fma(to_float(sum), mul(scale[part], x_scale), acc[r]);
+      }
+    }
+    if (has_min) {
+      const F min = S::read(p);
+      p += S::kBytes;
+      for (int r = 0; r < MB; ++r) {
+        acc[r] = fma(min, set1(x.scaled_sums[(first + r) * x.groups + g]), acc[r]);
+      }
+    }
+  }
+  for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
+}
+
+/// Calls rows<MB> for blocks of 8, 4, 2 and 1 rows.
+template <class Rows>
+void in_row_blocks(int count, Rows rows) {
+  int r = 0;
+  for (; r + kRowBlock <= count; r += kRowBlock) {
+    rows(std::integral_constant<int, kRowBlock>{}, r);
+  }
+  if constexpr (kRowBlock > 4) {
+    if (r + 4 <= count) rows(std::integral_constant<int, 4>{}, r), r += 4;
+  }
+  if (r + 2 <= count) rows(std::integral_constant<int, 2>{}, r), r += 2;
+  if (r < count) rows(std::integral_constant<int, 1>{}, r);
+}
+
+template <class C, class S, int kParts>
+void q8_tile(const PackedMatrix& m, int tile, const Q8Rows& x, int first, int count, float* out,
+             ptrdiff_t stride) {
+  in_row_blocks(count, [&](auto block, int r) {
+    q8_rows<C, S, kParts, block()>(m, tile, x, first + r, out + r * stride, stride);
+  });
+}
+
+void matmul_q8(const PackedMatrix& m, int tile, const Q8Rows& x, int first, int count, float* out,
+               ptrdiff_t stride) {
+  const auto run = [&](auto kernel) { kernel(m, tile, x, first, count, out, stride); };
+  const bool u4 = m.layout.code == CodeType::kU4;
+  if (m.layout.group == 16) return run(q8_tile<CodesU8, ScaleF32, 2>);
+  switch (m.layout.scale) {
+    case ScaleType::kF32: return run(u4 ? q8_tile<CodesU4, ScaleF32, 1> : q8_tile<CodesU8, ScaleF32, 1>);
+    case ScaleType::kF16: return run(u4 ? q8_tile<CodesU4, ScaleF16, 1> : q8_tile<CodesU8, ScaleF16, 1>);
+    case ScaleType::kBF16: return run(u4 ? q8_tile<CodesU4, ScaleBF16, 1> : q8_tile<CodesU8, ScaleBF16, 1>);
+  }
+}
+
+/// The exact path: weights dequantized to f32, one fma per input in order.
+template <class C, class S, int kParts, int MB>
+void f32_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, float* out,
+              ptrdiff_t stride) {
+  F acc[MB];
+  for (int r = 0; r < MB; ++r) acc[r] = set1(0);
+  const std::byte* p = m.tile(tile);
+  const F zero = set1(static_cast<float>(m.layout.zero));
+  for (int g = 0; g < m.groups(); ++g, p += m.group_bytes()) {
+    Codes w[8];
+    C::read(p, w);
+    const std::byte* scales = p + C::kBytes;
+    const F min = m.layout.has_min ? S::read(scales + kParts * S::kBytes) : set1(0);
+    const int inputs = m.cols - g * kGroup < kGroup ? m.cols - g * kGroup : kGroup;
+    for (int k = 0; k < inputs; ++k) {
+      const F scale = S::read(scales + (k * kParts / kGroup) * S::kBytes);
+      const F weight = fma(scale, sub(to_float(code_at(w[k / 4], k % 4)), zero), min);
+      for (int r = 0; r < MB; ++r) {
+        acc[r] = fma(weight, set1(x[r * x_stride + g * kGroup + k]), acc[r]);
+      }
+    }
+  }
+  for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
+}
+
+template <class S, int MB>
+void dense_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, float* out,
+                ptrdiff_t stride) {
+  F acc[MB];
+  for (int r = 0; r < MB; ++r) acc[r] = set1(0);
+  const std::byte* p = m.tile(tile);
+  for (int k = 0; k < m.cols; ++k, p += S::kBytes) {
+    const F weight = S::read(p);
+    for (int r = 0; r < MB; ++r) acc[r] = fma(weight, set1(x[r * x_stride + k]), acc[r]);
+  }
+  for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
+}
+
+template <class C, class S, int kParts>
+struct QuantizedRows {
+  template <int MB>
+  static constexpr auto kRun = f32_rows<C, S, kParts, MB>;
+};
+template <class S>
+struct DenseRows {
+  template <int MB>
+  static constexpr auto kRun = dense_rows<S, MB>;
+};
+
+void matmul_f32(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, int first,
+                int count, float* out, ptrdiff_t stride) {
+  const auto run = [&](auto rows) {
+    in_row_blocks(count, [&](auto block, int r) {
+      decltype(rows)::template kRun<block()>(m, tile, x + (first + r) * x_stride, x_stride,
+                                             out + r * stride, stride);
+    });
+  };
+  if (m.dense) {
+    switch (m.element) {
+      case CodeType::kF16: return run(DenseRows<ScaleF16>{});
+      case CodeType::kBF16: return run(DenseRows<ScaleBF16>{});
+      default: return run(DenseRows<ScaleF32>{});
+    }
+  }
+  const bool u4 = m.layout.code == CodeType::kU4;
+  if (m.layout.group == 16) return run(QuantizedRows<CodesU8, ScaleF32, 2>{});
+  switch (m.layout.scale) {
+    case ScaleType::kF32:
+      return u4 ? run(QuantizedRows<CodesU4, ScaleF32, 1>{}) : run(QuantizedRows<CodesU8, ScaleF32, 1>{});
+    case ScaleType::kF16:
+      return u4 ? run(QuantizedRows<CodesU4, ScaleF16, 1>{}) : run(QuantizedRows<CodesU8, ScaleF16, 1>{});
+    case ScaleType::kBF16:
+      return u4 ? run(QuantizedRows<CodesU4, ScaleBF16, 1>{}) : run(QuantizedRows<CodesU8, ScaleBF16, 1>{});
+  }
+}
+
+// ---- elementwise ----
+
+inline F activate(Activation activation, F x) {
+  if (activation == Activation::kSilu) {
+    return div(x, add(set1(1), exp_lanes(sub(set1(0), x))));
+  }
+  // 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
+  const F cube = mul(mul(x, x), x);
+  const F u = mul(set1(0.797884561f), fma(set1(0.044715f), cube, x));
+  return div(x, add(set1(1), exp_lanes(mul(set1(-2), u))));
+}
+
+void gate(Activation activation, const float* gates, const float* up, int n, float* out) {
+  for (int i = 0; i < n; i += 16) {
+    const F g = activate(activation, load_part(gates + i, n - i));
+    store_part(out + i, mul(g, load_part(up + i, n - i)), n - i);
+  }
+}
+
+void rope(const float* x, const float* cos_sin, int half, float scale, float* out) {
+  for (int i = 0; i < half; i += 16) {
+    const int n = half - i;
+    const F a = load_part(x + i, n), b = load_part(x + half + i, n);
+    const F c = load_part(cos_sin + i, n), s = load_part(cos_sin + half + i, n);
+    store_part(out + i, mul(sub(mul(a, c), mul(b, s)), set1(scale)), n);
+    store_part(out + half + i, mul(add(mul(b, c), mul(a, s)), set1(scale)), n);
+  }
+}
+
+int64_t argmax(const float* x, int64_t n) {
+  F largest = set1(-std::numeric_limits<float>::infinity());
+  for (int64_t i = 0; i + 16 <= n; i += 16) largest = max(load(x + i), largest);  // NaN is skipped
+  float value = max_lanes(largest);
+  for (int64_t i = n / 16 * 16; i < n; ++i) value = x[i] > value ? x[i] : value;
+  for (int64_t i = 0; i < n; ++i) {
+    if (x[i] == value) return i;
+  }
+  return 0;
+}
+
+void exp_shifted(const float* x, float shift, float factor, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += 16) {
+    const int left = n - i < 16 ? static_cast<int>(n - i) : 16;
+    const F v = mul(sub(load_part(x + i, left), set1(shift)), set1(factor));
+    store_part(out + i, exp_lanes(v), left);
+  }
+}
+
+// ---- attention ----
+
+template <class E>
+inline F load_element(const E* p) {
+  if constexpr (sizeof(E) == 4) {
+    return load(reinterpret_cast<const float*>(p));
+  } else {
+    return load_bf16(p);
+  }
+}
+
+/// scores[query][64] for QT queries against the transposed keys of one block.
+template <class E, int QT>
+void block_scores(const E* keys, int dim, const float* const* queries, float* scores) {
+  F acc[QT][4];
+  for (auto& row : acc) {
+    for (F& a : row) a = set1(0);
+  }
+  for (int d = 0; d < dim; ++d) {
+    F k[4];
+    for (int part = 0; part < 4; ++part) k[part] = load_element(keys + (part * dim + d) * 16);
+    for (int i = 0; i < QT; ++i) {
+      const F q = set1(queries[i][d]);
+      for (int part = 0; part < 4; ++part) acc[i][part] = fma(k[part], q, acc[i][part]);
+    }
+  }
+  for (int i = 0; i < QT; ++i) {
+    for (int part = 0; part < 4; ++part) store(scores + i * 64 + part * 16, acc[i][part]);
+  }
+}
+
+/// Turns scores into weights for keys [begin, end) of the block and updates {max, sum}.
+///   returns  the factor for what was accumulated before
+inline float softmax_step(float* scores, int begin, int end, float* state) {
+  const float minus_infinity = -std::numeric_limits<float>::infinity();
+  for (int key = 0; key < begin; ++key) scores[key] = minus_infinity;
+  for (int key = end; key < 64; ++key) scores[key] = minus_infinity;
+  F s[4];
+  for (int part = 0; part < 4; ++part) s[part] = load(scores + part * 16);
+  const float block_max = max_lanes(max(max(s[0], s[1]), max(s[2], s[3])));
+  const float new_max = block_max > state[0] ? block_max : state[0];
+  const F shift = set1(new_max);
+  for (F& part : s) part = exp_lanes(sub(part, shift));
+  for (int part = 0; part < 4; ++part) store(scores + part * 16, s[part]);
+  const float correction = exp_lanes_scalar(state[0] - new_max);
+  state[0] = new_max;
+  state[1] = state[1] * correction + sum_lanes(add(add(s[0], s[1]), add(s[2], s[3])));
+  return correction;
+}
+
+/// output = output * correction + sum over keys [begin, end) of weight * value, in key order.
+template <class E, int QT, int DT>
+void accumulate_values(const E* values, int stride, int begin, int end, const float* weights,
+                       const float* corrections, float* const* outputs) {
+  F acc[QT][DT];
+  for (int i = 0; i < QT; ++i) {
+    for (int t = 0; t < DT; ++t) acc[i][t] = mul(load(outputs[i] + 16 * t), set1(corrections[i]));
+  }
+  for (int key = begin; key < end; ++key) {
+    F v[DT];
+    for (int t = 0; t < DT; ++t) v[t] = load_element(values + key * stride + 16 * t);
+    for (int i = 0; i < QT; ++i) {
+      const F w = set1(weights[i * 64 + key]);
+      for (int t = 0; t < DT; ++t) acc[i][t] = fma(w, v[t], acc[i][t]);
+    }
+  }
+  for (int i = 0; i < QT; ++i) {
+    for (int t = 0; t < DT; ++t) store(outputs[i] + 16 * t, acc[i][t]);
+  }
+}
+
+template <class E, int QT>
+void block_values(const E* values, int stride, int begin, int end, const float* weights,
+                  const float* corrections, float* const* outputs) {
+  float* at[QT];
+  int d = 0;
+  const auto advance = [&](auto width) {
+    for (int i = 0; i < QT; ++i) at[i] = outputs[i] + d;
+    accumulate_values<E, QT, width()>(values + d, stride, begin, end, weights, corrections, at);
+    d += 16 * width();
+  };
+  while (d + 64 <= stride) advance(std::integral_constant<int, 4>{});
+  while (d < stride) advance(std::integral_constant<int, 1>{});
+}
+
+/// QT queries against one block. All see the same keys [begin, end) of it.
+template <class E, int QT>
+void attend_block(const AttendTile& t, int64_t block, const int* index, int begin, int end) {
+  const auto* head = reinterpret_cast<const E*>(t.blocks[block]) +
+                     t.kv_head * t.geometry.head_elements();
+  const float* queries[QT];
+  float* outputs[QT];
+  float corrections[QT];
+  float scores[QT * 64];
+  for (int i = 0; i < QT; ++i) queries[i] = t.queries[index[i]];
+  block_scores<E, QT>(head, t.geometry.head_dim, queries, scores);
+  for (int i = 0; i < QT; ++i) {
+    float* state = t.state + index[i] * t.state_stride;
+    corrections[i] = softmax_step(scores + i * 64, begin, end, state);
+    outputs[i] = state + kStateHeader;
+  }
+  block_values<E, QT>(head + t.geometry.key_elements(), t.geometry.value_stride(), begin, end,
+                      scores, corrections, outputs);
+}
+
+template <class E>
+void attend_blocks(const AttendTile& t) {
+  for (int64_t block = t.first_block; block < t.last_block; ++block) {
+    const int64_t base = block * kBlockTokens;
+    int begin[4], end[4], index[4] = {0, 1, 2, 3};
+    bool together = true;  // four queries at once only where all see the same keys of the block
+    for (int i = 0; i < t.count; ++i) {
+      begin[i] = static_cast<int>(std::clamp<int64_t>(t.begin[i] - base, 0, kBlockTokens));
+      end[i] = static_cast<int>(std::clamp<int64_t>(t.end[i] - base, 0, kBlockTokens));
+      together = together && begin[i] == begin[0] && end[i] == end[0];
+    }
+    if (together && t.count > 1) {
+      if (begin[0] >= end[0]) continue;
+      if (t.count == 4) attend_block<E, 4>(t, block, index, begin[0], end[0]);
+      if (t.count == 3) attend_block<E, 3>(t, block, index, begin[0], end[0]);
+      if (t.count == 2) attend_block<E, 2>(t, block, index, begin[0], end[0]);
+      continue;
+    }
+    for (int i = 0; i < t.count; ++i) {
+      if (begin[i] < end[i]) attend_block<E, 1>(t, block, index + i, begin[i], end[i]);
+    }
+  }
+}
+
+void attend(const AttendTile& tile) {
+  return tile.geometry.bf16 ? attend_blocks<uint16_t>(tile) : attend_blocks<float>(tile);
+}
+
+void merge(float* a, const float* b, int value_stride) {
+  const float new_max = a[0] > b[0] ? a[0] : b[0];
+  if (b[0] == -std::numeric_limits<float>::infinity()) return;
+  const float factor_a = exp_lanes_scalar(a[0] - new_max);
+  const float factor_b = exp_lanes_scalar(b[0] - new_max);
+  a[1] = a[1] * factor_a + b[1] * factor_b;
+  a[0] = new_max;
+  for (int d = kStateHeader; d < kStateHeader + value_stride; d += 16) {
+    store(a + d, fma(load(b + d), set1(factor_b), mul(load(a + d), set1(factor_a))));
+  }
+}
+
+inline uint16_t round_to_bf16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  if (value != value) return static_cast<uint16_t>((bits >> 16) | 64);  // keep NaN a NaN
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+
+void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slot, const float* key,
+              const float* value) {
+  const int dim = geometry.head_dim;
+  const size_t head = kv_head * geometry.head_elements();
+  const auto write = [&](auto* elements, auto convert) {
+    auto* keys = elements + head + (slot / 16) * dim * 16 + slot % 16;
+    auto* values = elements + head + geometry.key_elements() + slot * geometry.value_stride();
+    for (int d = 0; d < dim; ++d) keys[d * 16] = convert(key[d]);
+    for (int d = 0; d < dim; ++d) values[d] = convert(value[d]);
+  };
+  if (geometry.bf16) {
+    write(reinterpret_cast<uint16_t*>(block), round_to_bf16);
+  } else {
+    write(reinterpret_cast<float*>(block), [](float v) { return v; });
+  }
+}
+
+constexpr Kernels table(const char* name) {
+  return {name, rms_norm, quantize, matmul_q8, matmul_f32, gate, rope,
+          attend, merge, store_kv, argmax, exp_shifted};
+}

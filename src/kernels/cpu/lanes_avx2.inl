@@ -1,0 +1,86 @@
+// Sixteen float or int32 lanes on AVX2 + FMA + F16C. Included inside a namespace.
+
+struct F { __m256 a, b; };
+struct I { __m256i a, b; };
+
+inline F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void store(float* p, F x) {
+  _mm256_storeu_ps(p, x.a);
+  _mm256_storeu_ps(p + 8, x.b);
+}
+inline F fma(F x, F y, F z) {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+inline F mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+inline F add(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+inline F sub(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+inline F div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+inline F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+inline F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+inline F round_even(F x) { return {_mm256_round_ps(x.a, 8), _mm256_round_ps(x.b, 8)}; }
+inline F zero_where_less(F x, F limit, F value) {  // x < limit ? 0 : value
+  return {_mm256_and_ps(_mm256_cmp_ps(x.a, limit.a, _CMP_NLT_UQ), value.a),
+          _mm256_and_ps(_mm256_cmp_ps(x.b, limit.b, _CMP_NLT_UQ), value.b)};
+}
+inline __m256 scale_half(__m256 value, __m256 n) {
+  const __m256i shifted = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(value), shifted));
+}
+/// value * 2^n for whole n with a normal result.
+inline F scale_by_power(F value, F n) {
+  return {scale_half(value.a, n.a), scale_half(value.b, n.b)};
+}
+
+inline __m256 widen_bf16(const void* p) {
+  const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+inline F load_bf16(const void* p) {
+  return {widen_bf16(p), widen_bf16(static_cast<const uint16_t*>(p) + 8)};
+}
+inline F load_f16(const void* p) {
+  const auto* halves = static_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+}
+
+inline I set1_i(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+inline F to_float(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+
+/// Sixteen rows x four consecutive unsigned 8-bit codes.
+struct Codes { __m256i a, b; };
+inline Codes load_codes(const uint8_t* p) {
+  const auto* halves = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
+}
+inline Codes low_nibbles(Codes c) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(c.a, mask), _mm256_and_si256(c.b, mask)};
+}
+inline Codes high_nibbles(Codes c) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(_mm256_srli_epi16(c.a, 4), mask),
+          _mm256_and_si256(_mm256_srli_epi16(c.b, 4), mask)};
+}
+/// Even and odd bytes apart, in 16 bits: maddubs would saturate for codes above 127.
+inline __m256i dot4_half(__m256i sum, __m256i codes, __m256i x_even, __m256i x_odd) {
+  const __m256i even = _mm256_and_si256(codes, _mm256_set1_epi16(255));
+  const __m256i odd = _mm256_srli_epi16(codes, 8);
+  return _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_madd_epi16(even, x_even),
+                                                _mm256_madd_epi16(odd, x_odd)));
+}
+/// sum + codes . the four signed bytes at x (exact).
+inline I dot4(I sum, Codes c, const int8_t* x) {
+  int32_t four;
+  __builtin_memcpy(&four, x, 4);
+  const __m256i wide = _mm256_set1_epi32(four);
+  const __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(wide, 8), 8);
+  const __m256i x_odd = _mm256_srai_epi16(wide, 8);
+  return {dot4_half(sum.a, c.a, x_even, x_odd), dot4_half(sum.b, c.b, x_even, x_odd)};
+}
+inline I code_at(Codes c, int byte) {
+  const __m128i shift = _mm_cvtsi32_si128(8 * byte);
+  const __m256i mask = _mm256_set1_epi32(255);
+  return {_mm256_and_si256(_mm256_srl_epi32(c.a, shift), mask),
+          _mm256_and_si256(_mm256_srl_epi32(c.b, shift), mask)};
+}

@@ -1,0 +1,53 @@
+// Sixteen float or int32 lanes on AVX-512 (F, BW, VL, VNNI). Included inside a namespace.
+
+struct F { __m512 v; };
+struct I { __m512i v; };
+
+inline F set1(float x) { return {_mm512_set1_ps(x)}; }
+inline F load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline void store(float* p, F a) { _mm512_storeu_ps(p, a.v); }
+inline F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline F mul(F a, F b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline F add(F a, F b) { return {_mm512_add_ps(a.v, b.v)}; }
+inline F sub(F a, F b) { return {_mm512_sub_ps(a.v, b.v)}; }
+inline F div(F a, F b) { return {_mm512_div_ps(a.v, b.v)}; }
+inline F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline F min(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
+inline F round_even(F a) { return {_mm512_roundscale_ps(a.v, 8)}; }
+inline F zero_where_less(F a, F limit, F value) {  // a < limit ? 0 : value
+  return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, limit.v, _CMP_NLT_UQ), value.v)};
+}
+/// value * 2^n for whole n with a normal result.
+inline F scale_by_power(F value, F n) {
+  const __m512i shifted = _mm512_slli_epi32(_mm512_cvtps_epi32(n.v), 23);
+  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(value.v), shifted))};
+}
+
+inline F load_bf16(const void* p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+inline F load_f16(const void* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+
+inline I set1_i(int32_t x) { return {_mm512_set1_epi32(x)}; }
+inline F to_float(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
+
+/// Sixteen rows x four consecutive unsigned 8-bit codes.
+struct Codes { __m512i v; };
+inline Codes load_codes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+inline Codes low_nibbles(Codes c) { return {_mm512_and_si512(c.v, _mm512_set1_epi8(15))}; }
+inline Codes high_nibbles(Codes c) {
+  return {_mm512_and_si512(_mm512_srli_epi16(c.v, 4), _mm512_set1_epi8(15))};
+}
+/// sum + codes . the four signed bytes at x (exact).
+inline I dot4(I sum, Codes c, const int8_t* x) {
+  int32_t four;
+  __builtin_memcpy(&four, x, 4);
+  return {_mm512_dpbusd_epi32(sum.v, c.v, _mm512_set1_epi32(four))};
+}
+inline I code_at(Codes c, int byte) {
+  return {_mm512_and_si512(_mm512_srl_epi32(c.v, _mm_cvtsi32_si128(8 * byte)),
+                           _mm512_set1_epi32(255))};
+}

@@ -1,0 +1,85 @@
+// Sixteen float or int32 lanes in plain C++: the portable path and the meaning of the others.
+// Included inside a namespace.
+
+struct F { float v[16]; };
+struct I { int32_t v[16]; };
+
+template <class Operation>
+inline F each(Operation operation) {
+  F out;
+  for (int i = 0; i < 16; ++i) out.v[i] = operation(i);
+  return out;
+}
+
+inline F set1(float x) { return each([&](int) { return x; }); }
+inline F load(const float* p) { return each([&](int i) { return p[i]; }); }
+inline void store(float* p, F a) { std::memcpy(p, a.v, sizeof a.v); }
+inline F fma(F a, F b, F c) { return each([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); }); }
+inline F mul(F a, F b) { return each([&](int i) { return a.v[i] * b.v[i]; }); }
+inline F add(F a, F b) { return each([&](int i) { return a.v[i] + b.v[i]; }); }
+inline F sub(F a, F b) { return each([&](int i) { return a.v[i] - b.v[i]; }); }
+inline F div(F a, F b) { return each([&](int i) { return a.v[i] / b.v[i]; }); }
+// As the SSE instructions: the second operand unless the first compares true.
+inline F max(F a, F b) { return each([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
+inline F min(F a, F b) { return each([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; }); }
+inline F round_even(F a) { return each([&](int i) { return std::nearbyint(a.v[i]); }); }
+inline F zero_where_less(F a, F limit, F value) {  // a < limit ? 0 : value
+  return each([&](int i) { return a.v[i] < limit.v[i] ? 0.0f : value.v[i]; });
+}
+/// value * 2^n for whole n with a normal result.
+inline F scale_by_power(F value, F n) {
+  return each([&](int i) {
+    uint32_t bits;
+    std::memcpy(&bits, &value.v[i], 4);
+    // The SIMD conversion turns NaN into INT_MIN, whose shift is 0.
+    const int32_t whole = n.v[i] == n.v[i] ? static_cast<int32_t>(n.v[i]) : 0;
+    bits += static_cast<uint32_t>(whole) << 23;
+    float out;
+    std::memcpy(&out, &bits, 4);
+    return out;
+  });
+}
+
+inline F load_bf16(const void* p) {
+  const auto* bits = static_cast<const uint16_t*>(p);
+  return each([&](int i) { return bf16_to_f32(bits[i]); });
+}
+inline F load_f16(const void* p) {
+  const auto* bits = static_cast<const uint16_t*>(p);
+  return each([&](int i) { return f16_to_f32(bits[i]); });
+}
+
+inline I set1_i(int32_t x) {
+  I out;
+  for (int32_t& lane : out.v) lane = x;
+  return out;
+}
+inline F to_float(I a) { return each([&](int i) { return static_cast<float>(a.v[i]); }); }
+
+/// Sixteen rows x four consecutive unsigned 8-bit codes.
+struct Codes { uint8_t v[64]; };
+inline Codes load_codes(const uint8_t* p) {
+  Codes out;
+  std::memcpy(out.v, p, 64);
+  return out;
+}
+inline Codes low_nibbles(Codes c) {
+  for (uint8_t& code : c.v) code &= 15;
+  return c;
+}
+inline Codes high_nibbles(Codes c) {
+  for (uint8_t& code : c.v) code >>= 4;
+  return c;
+}
+/// sum + codes . the four signed bytes at x (exact).
+inline I dot4(I sum, Codes c, const int8_t* x) {
+  for (int lane = 0; lane < 16; ++lane) {
+    for (int i = 0; i < 4; ++i) sum.v[lane] += c.v[lane * 4 + i] * x[i];
+  }
+  return sum;
+}
+inline I code_at(Codes c, int byte) {
+  I out;
+  for (int lane = 0; lane < 16; ++lane) out.v[lane] = c.v[lane * 4 + byte];
+  return out;
+}

@@ -1,0 +1,150 @@
+#include "kernels/cpu/matmul.h"
+
+#include <algorithm>
+
+namespace cohort::kernels::cpu {
+namespace {
+
+constexpr int kRowsPerItem = 64;  // x rows of an item stay in L2 while its tiles pass by
+
+/// The input in the forms that the step's matrices read.
+struct Input {
+  const float* f32;
+  Q8Rows q8;
+};
+
+bool wants_q8(const MatmulStep& step, const PackedMatrix& m) { return !m.dense && !step.exact; }
+
+Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float** sums) {
+  const int cols = step.cols();
+  const size_t groups = (static_cast<size_t>(cols) + kGroup - 1) / kGroup;
+  const bool any_q8 = std::any_of(step.matrices.begin(), step.matrices.end(),
+                                  [&](const PackedMatrix* m) { return wants_q8(step, *m); });
+  const auto n = static_cast<size_t>(rows);
+  float* normed = nullptr;
+  int8_t* codes = nullptr;
+  float* scales = nullptr;
+  int32_t* code_sums = nullptr;
+  float* scaled_sums = nullptr;
+  ScratchPlan plan;
+  plan.add(normed, step.norm != nullptr ? n * cols : 0);
+  plan.add(codes, any_q8 ? n * groups * kGroup : 0);
+  plan.add(scales, any_q8 ? n * groups : 0);
+  plan.add(code_sums, any_q8 ? n * groups * 2 : 0);
+  plan.add(scaled_sums, any_q8 ? n * groups : 0);
+  plan.add(*sums, step.post_norm != nullptr ? n * step.outputs() : 0);
+  plan.bind(cpu);
+  const Kernels& k = cpu.kernels();
+  cpu.pool().parallel_for(n, [&](size_t row) {
+    const float* in = x + row * cols;
+    if (step.norm != nullptr) {
+      k.rms_norm(in, step.norm, step.norm_eps, cols, normed + row * cols);
+      in = normed + row * cols;
+    }
+    if (any_q8) {
+      const size_t at = row * groups;
+      k.quantize(in, cols, codes + at * kGroup, scales + at, code_sums + 2 * at, scaled_sums + at);
+    }
+  });
+  return {step.norm != nullptr ? normed : x,
+          {codes, scales, code_sums, scaled_sums, static_cast<ptrdiff_t>(groups)}};
+}
+
+/// Multiplies one tile and adds its bias: y[count][16].
+void tile_outputs(Cpu& cpu, const MatmulStep& step, const Input& input, size_t matrix, int tile,
+                  int first, int count, float* y) {
+  const PackedMatrix& m = *step.matrices[matrix];
+  if (wants_q8(step, m)) {
+    cpu.kernels().matmul_q8(m, tile, input.q8, first, count, y, kTileRows);
+  } else {
+    cpu.kernels().matmul_f32(m, tile, input.f32, step.cols(), first, count, y, kTileRows);
+  }
+  if (step.bias == nullptr) return;
+  const float* bias = step.bias + tile * kTileRows;
+  for (size_t i = 0; i < matrix; ++i) bias += step.matrices[i]->rows;
+  const int columns = std::min(kTileRows, m.rows - tile * kTileRows);
+  for (int r = 0; r < count; ++r) {
+    for (int c = 0; c < columns; ++c) y[r * kTileRows + c] += bias[c];
+  }
+}
+
+/// A tile of the output: which matrix, which of its tiles, where its first column goes.
+struct OutputTile {
+  size_t matrix;
+  int tile;
+  int column;
+  int columns;
+};
+
+std::vector<OutputTile> output_tiles(const MatmulStep& step) {
+  std::vector<OutputTile> tiles;
+  int offset = 0;
+  const size_t matrices = step.epilogue == Epilogue::kGated ? 1 : step.matrices.size();
+  for (size_t i = 0; i < matrices; ++i) {
+    const PackedMatrix& m = *step.matrices[i];
+    for (int t = 0; t < m.tiles(); ++t) {
+      tiles.push_back({i, t, offset + t * kTileRows, std::min(kTileRows, m.rows - t * kTileRows)});
+    }
+    offset += m.rows;
+  }
+  return tiles;
+}
+
+void finish_tile(Cpu& cpu, const MatmulStep& step, const Input& input, const OutputTile& t,
+                 int first, int count, const float* residual, float* out) {
+  float y[kRowsPerItem * kTileRows];
+  tile_outputs(cpu, step, input, t.matrix, t.tile, first, count, y);
+  if (step.epilogue == Epilogue::kGated) {
+    float up[kRowsPerItem * kTileRows];
+    tile_outputs(cpu, step, input, 1, t.tile, first, count, up);
+    cpu.kernels().gate(step.activation, y, up, count * kTileRows, y);
+  }
+  const int outputs = step.outputs();
+  const bool add = step.epilogue == Epilogue::kResidual && step.post_norm == nullptr;
+  for (int r = 0; r < count; ++r) {
+    const ptrdiff_t at = static_cast<ptrdiff_t>(first + r) * outputs + t.column;
+    for (int c = 0; c < t.columns; ++c) {
+      out[at + c] = add ? residual[at + c] + y[r * kTileRows + c] : y[r * kTileRows + c];
+    }
+  }
+}
+
+}  // namespace
+
+int MatmulStep::matrix_rows() const {
+  int rows = 0;
+  for (const PackedMatrix* m : matrices) rows += m->rows;
+  return rows;
+}
+
+void matmul(Cpu& cpu, const MatmulStep& step, const float* x, const float* residual, int rows,
+            float* out) {
+  float* sums = nullptr;
+  const Input input = prepare(cpu, step, x, rows, &sums);
+  float* target = step.post_norm != nullptr ? sums : out;
+  const std::vector<OutputTile> tiles = output_tiles(step);
+  const auto threads = static_cast<size_t>(cpu.pool().size());
+  const size_t row_items = (static_cast<size_t>(rows) + kRowsPerItem - 1) / kRowsPerItem;
+  // A few items a thread: enough to balance, not so many that claiming them shows.
+  const size_t tiles_per_item =
+      std::clamp<size_t>(tiles.size() * row_items / (threads * 8), 1, 8);
+  const size_t tile_items = (tiles.size() + tiles_per_item - 1) / tiles_per_item;
+  cpu.pool().parallel_for(tile_items * row_items, [&](size_t item) {
+    const int first = static_cast<int>(item / tile_items) * kRowsPerItem;
+    const int count = std::min(kRowsPerItem, rows - first);
+    const size_t begin = item % tile_items * tiles_per_item;
+    const size_t end = std::min(tiles.size(), begin + tiles_per_item);
+    for (size_t t = begin; t < end; ++t) {
+      finish_tile(cpu, step, input, tiles[t], first, count, residual, target);
+    }
+  });
+  if (step.post_norm == nullptr) return;
+  const int outputs = step.outputs();
+  cpu.pool().parallel_for(static_cast<size_t>(rows), [&](size_t row) {
+    const size_t at = row * outputs;
+    cpu.kernels().rms_norm(sums + at, step.post_norm, step.norm_eps, outputs, out + at);
+    for (int i = 0; i < outputs; ++i) out[at + i] += residual[at + i];
+  });
+}
+
+}  // namespace cohort::kernels::cpu

@@ -1,0 +1,208 @@
+#include "kernels/cpu/packed_matrix.h"
+
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "kernels/cpu/thread_pool.h"
+
+namespace cohort::kernels::cpu {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+/// Stores sixteen scales (or mins) after the codes of a group.
+void store_scales(ScaleType type, const float* values, std::byte* out) {
+  for (int lane = 0; lane < kTileRows; ++lane) {
+    if (type == ScaleType::kF32) {
+      std::memcpy(out + lane * 4, values + lane, 4);
+      continue;
+    }
+    uint16_t bits;
+    if (type == ScaleType::kF16) {
+      bits = f32_to_f16(values[lane]);
+    } else {
+      uint32_t wide;
+      std::memcpy(&wide, values + lane, 4);
+      bits = static_cast<uint16_t>(wide >> 16);
+    }
+    std::memcpy(out + lane * 2, &bits, 2);
+  }
+}
+
+float load_scale(ScaleType type, const std::byte* in, int lane) {
+  if (type == ScaleType::kF32) {
+    float value;
+    std::memcpy(&value, in + lane * 4, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, in + lane * 2, 2);
+  return type == ScaleType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+
+/// Interleaves sixteen decoded rows of one group.
+void store_group(const QuantLayout& layout, const DecodedGroup* rows, std::byte* out) {
+  auto* codes = reinterpret_cast<uint8_t*>(out);
+  for (int lane = 0; lane < kTileRows; ++lane) {
+    for (int k = 0; k < kGroup; ++k) {
+      const uint8_t code = rows[lane].codes[k];
+      if (layout.code == CodeType::kU8) {
+        codes[(k / 4) * 64 + lane * 4 + k % 4] = code;
+      } else {
+        uint8_t& pair = codes[(k % 16 / 4) * 64 + lane * 4 + k % 4];
+        pair = static_cast<uint8_t>(k < 16 ? code : pair | (code << 4));
+      }
+    }
+  }
+  const size_t code_bytes = layout.code == CodeType::kU4 ? 256 : 512;
+  const size_t vector_bytes = kTileRows * scale_bytes(layout.scale);
+  std::byte* next = out + code_bytes;
+  float values[kTileRows];
+  for (int part = 0; part < kGroup / layout.group; ++part, next += vector_bytes) {
+    for (int lane = 0; lane < kTileRows; ++lane) values[lane] = rows[lane].scale[part];
+    store_scales(layout.scale, values, next);
+  }
+  if (layout.has_min) {
+    for (int lane = 0; lane < kTileRows; ++lane) values[lane] = rows[lane].min;
+    store_scales(layout.scale, values, next);
+  }
+}
+
+DecodedGroup empty_group(const QuantLayout& layout) {
+  DecodedGroup group{};
+  std::memset(group.codes, layout.zero, sizeof group.codes);
+  return group;
+}
+
+}  // namespace
+
+AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
+  const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
+  const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  data_ = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded == 0 ? 64 : rounded));
+  if (data_ == nullptr) throw std::bad_alloc();
+  if (alignment == kHugePage) ::madvise(data_, rounded, MADV_HUGEPAGE);
+}
+
+AlignedBuffer::~AlignedBuffer() { std::free(data_); }
+
+AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+PackedMatrix pack_quantized(ThreadPool& pool, int rows, int cols, const QuantLayout& layout,
+                            const GroupDecoder& decode) {
+  PackedMatrix matrix{.rows = rows, .cols = cols, .dense = false, .layout = layout};
+  matrix.data = AlignedBuffer(static_cast<size_t>(matrix.tiles()) * matrix.tile_bytes());
+  pool.parallel_for(static_cast<size_t>(matrix.tiles()), [&](size_t tile) {
+    std::byte* out = matrix.data.data() + tile * matrix.tile_bytes();
+    DecodedGroup group[kTileRows];
+    for (int g = 0; g < matrix.groups(); ++g, out += matrix.group_bytes()) {
+      for (int lane = 0; lane < kTileRows; ++lane) {
+        group[lane] = empty_group(layout);
+        const auto row = static_cast<int64_t>(tile) * kTileRows + lane;
+        if (row < rows) decode(row, g, group[lane]);
+      }
+      store_group(layout, group, out);
+    }
+  });
+  return matrix;
+}
+
+PackedMatrix pack_dense(ThreadPool& pool, int rows, int cols, CodeType element,
+                        const std::function<const std::byte*(int64_t)>& row) {
+  PackedMatrix matrix{.rows = rows, .cols = cols, .dense = true, .element = element};
+  matrix.data = AlignedBuffer(static_cast<size_t>(matrix.tiles()) * matrix.tile_bytes());
+  const size_t bytes = dense_bytes(element);
+  pool.parallel_for(static_cast<size_t>(matrix.tiles()), [&](size_t tile) {
+    std::byte* out = matrix.data.data() + tile * matrix.tile_bytes();
+    std::memset(out, 0, matrix.tile_bytes());
+    for (int lane = 0; lane < kTileRows; ++lane) {
+      const auto index = static_cast<int64_t>(tile) * kTileRows + lane;
+      if (index >= rows) break;
+      const std::byte* source = row(index);
+      for (size_t k = 0; k < static_cast<size_t>(cols); ++k) {
+        std::memcpy(out + (k * kTileRows + static_cast<size_t>(lane)) * bytes, source + k * bytes,
+                    bytes);
+      }
+    }
+  });
+  return matrix;
+}
+
+void PackedMatrix::unpack_row(int index, float* out) const {
+  const int lane = index % kTileRows;
+  const std::byte* p = tile(index / kTileRows);
+  if (dense) {
+    const auto scale = element == CodeType::kF32   ? ScaleType::kF32
+                       : element == CodeType::kF16 ? ScaleType::kF16
+                                                   : ScaleType::kBF16;
+    for (int k = 0; k < cols; ++k, p += kTileRows * dense_bytes(element)) {
+      out[k] = load_scale(scale, p, lane);
+    }
+    return;
+  }
+  const size_t vector_bytes = kTileRows * scale_bytes(layout.scale);
+  const int parts = kGroup / layout.group;
+  for (int g = 0; g < groups(); ++g, p += group_bytes()) {
+    const auto* codes = reinterpret_cast<const uint8_t*>(p);
+    const std::byte* scales = p + code_bytes();
+    const float min = layout.has_min
+                          ? load_scale(layout.scale, scales + parts * vector_bytes, lane)
+                          : 0.0f;
+    for (int k = 0; k < kGroup && g * kGroup + k < cols; ++k) {
+      const int code = layout.code == CodeType::kU8
+                           ? codes[(k / 4) * 64 + lane * 4 + k % 4]
+                           : (codes[(k % 16 / 4) * 64 + lane * 4 + k % 4] >> (k < 16 ? 0 : 4)) & 15;
+      const float scale = load_scale(layout.scale, scales + (k / layout.group) * vector_bytes, lane);
+      out[g * kGroup + k] = std::fma(scale, static_cast<float>(code - layout.zero), min);
+    }
+  }
+}
+
+float f16_to_f32(uint16_t bits) {
+  const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
+  const uint32_t exponent = (bits >> 10) & 31, mantissa = bits & 1023u;
+  uint32_t wide;
+  if (exponent == 0) {
+    const float value = std::ldexp(static_cast<float>(mantissa), -24);
+    std::memcpy(&wide, &value, 4);
+  } else if (exponent == 31) {
+    wide = 0x7f800000u | (mantissa << 13);
+  } else {
+    wide = ((exponent + 112) << 23) | (mantissa << 13);
+  }
+  wide |= sign;
+  float value;
+  std::memcpy(&value, &wide, 4);
+  return value;
+}
+
+uint16_t f32_to_f16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  const float magnitude = std::fabs(value);
+  if (!(magnitude < 65520.0f)) {
+    return static_cast<uint16_t>(sign | (std::isnan(value) ? 0x7e00 : 0x7c00));
+  }
+  if (magnitude < 6.103515625e-05f) {  // subnormal: a multiple of 2^-24
+    return static_cast<uint16_t>(sign | static_cast<int>(std::nearbyint(std::ldexp(magnitude, 24))));
+  }
+  uint32_t wide;
+  std::memcpy(&wide, &magnitude, 4);
+  wide += 0xfffu + ((wide >> 13) & 1);  // round to nearest even
+  return static_cast<uint16_t>(sign | ((wide >> 13) - (112u << 10)));
+}
+
+}  // namespace cohort::kernels::cpu

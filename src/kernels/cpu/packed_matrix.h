@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+
+namespace cohort::kernels::cpu {
+
+class ThreadPool;
+
+/// 64-byte aligned memory, huge pages where the system gives them. Move-only.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  explicit AlignedBuffer(size_t bytes);
+  ~AlignedBuffer();
+  AlignedBuffer(AlignedBuffer&& other) noexcept;
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+enum class CodeType : uint8_t { kU4, kU8, kF32, kF16, kBF16 };
+enum class ScaleType : uint8_t { kF32, kF16, kBF16 };
+
+constexpr int kTileRows = 16;   // outputs side by side in a tile: one SIMD lane each
+constexpr int kGroup = 32;      // inputs that share an activation scale
+constexpr size_t dense_bytes(CodeType type) { return type == CodeType::kF32 ? 4 : 2; }
+constexpr size_t scale_bytes(ScaleType type) { return type == ScaleType::kF32 ? 4 : 2; }
+
+/// How a quantized matrix is stored: weight = scale * (code - zero) + min, scale and min per
+/// `group` inputs. Codes wider than 4 bits take a byte.
+struct QuantLayout {
+  CodeType code = CodeType::kU4;  // kU4 or kU8
+  ScaleType scale = ScaleType::kF16;
+  bool has_min = false;
+  int zero = 0;    // 0 or a power of two
+  int group = 32;  // 16 or 32
+};
+
+/// A weight matrix in the one layout that the CPU kernels read.
+///   layout  tiles of 16 rows, lanes interleaved, so that a kernel never sums across lanes:
+///           quantized  [tiles][groups of 32]{ codes, scales[32 / group][16], mins[16]? }
+///                      codes: 8 (u8) or 4 (u4) vectors of 16 rows x 4 consecutive inputs; a u4
+///                      byte holds input k (low) and k + 16 (high)
+///           dense      [tiles][cols][16]
+///   padding rows to 16 and inputs to 32 with weights that contribute nothing
+struct PackedMatrix {
+  int rows = 0;  // outputs
+  int cols = 0;  // inputs
+  bool dense = false;
+  QuantLayout layout;                     // quantized only
+  CodeType element = CodeType::kF32;      // dense only
+  AlignedBuffer data;
+
+  int tiles() const { return (rows + kTileRows - 1) / kTileRows; }
+  int groups() const { return (cols + kGroup - 1) / kGroup; }
+  size_t code_bytes() const { return layout.code == CodeType::kU4 ? 256 : 512; }
+  size_t group_bytes() const {
+    const size_t vectors = static_cast<size_t>(kGroup / layout.group) + (layout.has_min ? 1 : 0);
+    return code_bytes() + vectors * kTileRows * scale_bytes(layout.scale);
+  }
+  size_t tile_bytes() const {
+    return dense ? static_cast<size_t>(cols) * kTileRows * dense_bytes(element)
+                 : static_cast<size_t>(groups()) * group_bytes();
+  }
+  const std::byte* tile(int index) const { return data.data() + index * tile_bytes(); }
+
+  /// Writes row `index` as f32 to out[cols], with the arithmetic of the exact matmul.
+  void unpack_row(int index, float* out) const;
+};
+
+/// 32 weights of one row, decoded: weight = scale[i / group] * (code[i] - zero) + min.
+struct DecodedGroup {
+  uint8_t codes[kGroup];
+  float scale[2];
+  float min;
+};
+
+/// Decodes inputs [32 * group, 32 * group + 32) of source row `row` (short rows: the missing codes
+/// equal `zero` and count for nothing).
+using GroupDecoder = std::function<void(int64_t row, int64_t group, DecodedGroup& out)>;
+
+PackedMatrix pack_quantized(ThreadPool& pool, int rows, int cols, const QuantLayout& layout,
+                            const GroupDecoder& decode);
+/// `row(i)` returns the first of cols elements of type `element` (any alignment).
+PackedMatrix pack_dense(ThreadPool& pool, int rows, int cols, CodeType element,
+                        const std::function<const std::byte*(int64_t)>& row);
+
+/// A GGUF block format: how its blocks become groups of a packed matrix.
+struct BlockFormat {
+  std::string_view name;  // as the GGUF specification spells it
+  int block_elements;
+  int block_bytes;
+  QuantLayout layout;
+  void (*decode)(const std::byte* row, int64_t group, DecodedGroup& out);
+};
+
+/// The format of this name, or nullptr.
+const BlockFormat* block_format(std::string_view name);
+std::span<const BlockFormat> block_formats();
+
+float f16_to_f32(uint16_t bits);
+uint16_t f32_to_f16(float value);
+inline float bf16_to_f32(uint16_t bits) {
+  const uint32_t wide = uint32_t{bits} << 16;
+  float value;
+  __builtin_memcpy(&value, &wide, 4);
+  return value;
+}
+
+}  // namespace cohort::kernels::cpu

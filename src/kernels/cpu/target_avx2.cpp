@@ -1,0 +1,49 @@
+// The kernels compiled for AVX2.
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/cpu/kernels.h"
+
+#if defined(__x86_64__)
+
+// After the standard headers: only the code below may use these instructions.
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c")
+
+namespace cohort::kernels::cpu {
+namespace avx2 {
+namespace {
+
+constexpr int kRowBlock = 4;  // rows of x that share one pass over a tile
+
+#include "kernels/cpu/lanes_avx2.inl"
+
+#include "kernels/cpu/kernels.inl"
+
+}  // namespace
+}  // namespace avx2
+
+const Kernels kAvx2Kernels = avx2::table("avx2");
+
+}  // namespace cohort::kernels::cpu
+
+#pragma GCC pop_options
+
+#else
+
+namespace cohort::kernels::cpu {
+const Kernels kAvx2Kernels = {};
+}  // namespace cohort::kernels::cpu
+
+#endif

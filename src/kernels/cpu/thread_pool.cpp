@@ -1,0 +1,90 @@
+#include "kernels/cpu/thread_pool.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace cohort::kernels::cpu {
+namespace {
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+constexpr int kSpins = 4000;         // about 60 microseconds before a worker sleeps
+constexpr int kSpinsToYield = 2000;  // the caller yields its core to a worker that lost its own
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+}
+
+ThreadPool::~ThreadPool() {
+  stopping_.store(true);
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(size_t n, Function function, void* context) {
+  if (n == 0) return;
+  if (workers_.empty() || n == 1) {
+    for (size_t i = 0; i < n; ++i) function(context, i);
+    return;
+  }
+  const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
+  function_.store(function, std::memory_order_relaxed);
+  context_.store(context, std::memory_order_relaxed);
+  count_.store(static_cast<uint32_t>(n), std::memory_order_relaxed);
+  done_.store(0, std::memory_order_relaxed);
+  ticket_.store(uint64_t{epoch} << 32, std::memory_order_release);
+  epoch_.store(epoch, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) epoch_.notify_all();
+  work(epoch);
+  for (int spins = 0; done_.load(std::memory_order_acquire) < n; ++spins) {
+    if (spins < kSpinsToYield) {
+      pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+  ticket_.store(uint64_t{epoch} << 32 | kClosed, std::memory_order_seq_cst);
+}
+
+void ThreadPool::work(uint32_t epoch) {
+  for (;;) {
+    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+    const Function function = function_.load(std::memory_order_acquire);
+    void* const context = context_.load(std::memory_order_acquire);
+    const uint32_t count = count_.load(std::memory_order_acquire);
+    if (static_cast<uint32_t>(ticket >> 32) != epoch || (ticket & kClosed) >= count) return;
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
+    function(context, ticket & kClosed);
+    done_.fetch_add(1, std::memory_order_release);
+  }
+}
+
+void ThreadPool::worker_loop() {
+  uint32_t seen = 0;
+  for (;;) {
+    for (int spins = 0; spins < kSpins && epoch_.load(std::memory_order_acquire) == seen; ++spins) {
+      pause();
+    }
+    if (epoch_.load(std::memory_order_seq_cst) == seen) {
+      sleepers_.fetch_add(1, std::memory_order_seq_cst);
+      epoch_.wait(seen, std::memory_order_seq_cst);
+      sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+      continue;
+    }
+    if (stopping_.load()) return;
+    seen = epoch_.load(std::memory_order_acquire);
+    work(seen);
+  }
+}
+
+}  // namespace cohort::kernels::cpu

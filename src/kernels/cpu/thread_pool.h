@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace cohort::kernels::cpu {
+
+/// A fixed set of workers for short data-parallel loops. The calling thread is worker 0.
+///   start    workers spin for tens of microseconds between loops, then sleep on a futex
+///   finish   a loop ends when its items are done, not when every worker has looked at it, so a
+///            worker that lost its core delays nothing but the item it holds
+///   thread   one caller at a time (the MLX stream thread, or a test)
+class ThreadPool {
+ public:
+  /// `threads` counts the caller; at least 1.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Calls body(i) for every i in [0, n), in any order, on any worker. `body` must not throw.
+  template <class Body>
+  void parallel_for(size_t n, Body&& body) {
+    run(n, [](void* context, size_t i) { (*static_cast<Body*>(context))(i); },
+        const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+ private:
+  using Function = void (*)(void*, size_t);
+
+  void run(size_t n, Function function, void* context);
+  /// Claims and runs items of the loop `epoch` until none is left.
+  void work(uint32_t epoch);
+  void worker_loop();
+
+  std::vector<std::thread> workers_;
+  // ticket_ = loop number << 32 | next item. Fields of a loop change only while its ticket is
+  // closed, so a successful claim proves that the fields read before it belong to that loop.
+  alignas(64) std::atomic<uint64_t> ticket_{kClosed};
+  std::atomic<Function> function_{nullptr};
+  std::atomic<void*> context_{nullptr};
+  std::atomic<uint32_t> count_{0};
+  alignas(64) std::atomic<uint32_t> done_{0};
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // what sleeping workers wait on
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stopping_{false};
+
+  static constexpr uint64_t kClosed = 0xffffffffu;
+};
+
+}  // namespace cohort::kernels::cpu

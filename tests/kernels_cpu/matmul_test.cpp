@@ -1,0 +1,207 @@
+#include "kernels/cpu/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/support/random_data.h"
+
+namespace cohort::kernels::cpu {
+namespace {
+
+using test::random_bytes;
+using test::random_floats;
+
+/// Blocks of one format with sane scales, and the matrix packed from them.
+struct Sample {
+  std::string name;
+  PackedMatrix matrix;
+};
+
+void set_half(uint8_t* p, float value) {
+  const uint16_t bits = f32_to_f16(value);
+  std::memcpy(p, &bits, 2);
+}
+
+Sample block_sample(ThreadPool& pool, const BlockFormat& format, int rows, int cols) {
+  const int blocks = (cols + format.block_elements - 1) / format.block_elements;
+  const size_t row_bytes = static_cast<size_t>(blocks) * format.block_bytes;
+  auto bytes = std::make_shared<std::vector<uint8_t>>(random_bytes(rows * row_bytes, 7));
+  for (size_t b = 0; b < bytes->size() / format.block_bytes; ++b) {
+    uint8_t* block = bytes->data() + b * format.block_bytes;
+    const float d = 0.01f + 0.001f * static_cast<float>(b % 7);
+    if (format.name == "Q6_K") {
+      set_half(block + 208, d / 64);
+    } else {
+      set_half(block, d);
+      if (format.layout.has_min) set_half(block + 2, format.block_elements == 256 ? d : -5 * d);
+    }
+  }
+  return {std::string(format.name),
+          pack_quantized(pool, rows, cols, format.layout,
+                         [=](int64_t row, int64_t group, DecodedGroup& out) {
+                           format.decode(reinterpret_cast<const std::byte*>(bytes->data()) +
+                                             row * static_cast<int64_t>(row_bytes),
+                                         group, out);
+                         })};
+}
+
+Sample dense_sample(ThreadPool& pool, CodeType type, int rows, int cols) {
+  const auto values = random_floats(static_cast<size_t>(rows) * cols, 11, 0.05f);
+  std::vector<std::byte> bytes(values.size() * dense_bytes(type));
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint32_t wide;
+    std::memcpy(&wide, &values[i], 4);
+    const auto bits = type == CodeType::kF16 ? f32_to_f16(values[i]) : static_cast<uint16_t>(wide >> 16);
+    if (type == CodeType::kF32) std::memcpy(&bytes[i * 4], &values[i], 4);
+    if (type != CodeType::kF32) std::memcpy(&bytes[i * 2], &bits, 2);
+  }
+  const size_t row_bytes = static_cast<size_t>(cols) * dense_bytes(type);
+  return {"dense", pack_dense(pool, rows, cols, type,
+                              [&](int64_t row) { return bytes.data() + row * row_bytes; })};
+}
+
+std::vector<Sample> samples(ThreadPool& pool, int rows, int cols) {
+  std::vector<Sample> out;
+  for (const BlockFormat& format : block_formats()) out.push_back(block_sample(pool, format, rows, cols));
+  for (CodeType type : {CodeType::kF32, CodeType::kF16, CodeType::kBF16}) {
+    out.push_back(dense_sample(pool, type, rows, cols));
+  }
+  for (ScaleType scale : {ScaleType::kF32, ScaleType::kBF16}) {
+    for (CodeType code : {CodeType::kU4, CodeType::kU8}) {
+      const QuantLayout layout{code, scale, true, 0, 32};
+      out.push_back({"affine", pack_quantized(pool, rows, cols, layout,
+                                              [=](int64_t row, int64_t g, DecodedGroup& group) {
+        const auto bytes = random_bytes(32, static_cast<uint32_t>(row * 131 + g));
+        for (int i = 0; i < 32; ++i) group.codes[i] = code == CodeType::kU4 ? bytes[i] & 15 : bytes[i];
+        group.scale[0] = group.scale[1] = 0.0078125f;
+        group.min = -0.0625f;
+      })});
+    }
+  }
+  return out;
+}
+
+TEST(Matmul, EqualsADoubleReferenceOnTheUnpackedWeights) {
+  Cpu cpu(2);
+  for (const auto& [rows, cols] : {std::pair{48, 256}, {33, 288}, {5, 80}}) {
+    for (const Sample& sample : samples(cpu.pool(), rows, cols)) {
+      const int tokens = 5;
+      const auto x = random_floats(static_cast<size_t>(tokens) * cols, 3);
+      for (bool exact : {true, false}) {
+        const MatmulStep step{.matrices = {&sample.matrix}, .exact = exact};
+        std::vector<float> out(static_cast<size_t>(tokens) * rows);
+        matmul(cpu, step, x.data(), nullptr, tokens, out.data());
+        std::vector<float> weights(cols);
+        for (int r = 0; r < rows; ++r) {
+          sample.matrix.unpack_row(r, weights.data());
+          for (int t = 0; t < tokens; ++t) {
+            double want = 0, size = 0;
+            for (int k = 0; k < cols; ++k) {
+              const double term = double{x[t * cols + k]} * weights[k];
+              want += term;
+              size += term * term;
+            }
+            const double tolerance = exact || sample.matrix.dense ? 1e-5 : 0.04;
+            EXPECT_NEAR(out[t * rows + r], want, tolerance * (std::sqrt(size) + 1e-3))
+                << sample.name << " row " << r << " exact " << exact;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, SameBitsForAnyRowCountThreadsAndInstructionSet) {
+  Cpu reference(1, kScalarKernels);
+  const int rows = 70, cols = 288, tokens = 83;
+  const auto x = random_floats(static_cast<size_t>(tokens) * cols, 5);
+  const auto norm = random_floats(cols, 6);
+  const auto bias = random_floats(rows, 8);
+  for (const Sample& sample : samples(reference.pool(), rows, cols)) {
+    for (bool exact : {true, false}) {
+      const MatmulStep step{.norm = norm.data(), .norm_eps = 1e-5f, .matrices = {&sample.matrix},
+                            .bias = bias.data(), .exact = exact};
+      std::vector<float> want(static_cast<size_t>(tokens) * rows);
+      for (int t = 0; t < tokens; ++t) {
+        matmul(reference, step, x.data() + t * cols, nullptr, 1, want.data() + t * rows);
+      }
+      for (const Kernels* kernels : available_kernels()) {
+        Cpu cpu(3, *kernels);
+        for (int batch : {1, 2, 3, 5, 16, 83}) {
+          std::vector<float> out(want.size());
+          for (int t = 0; t < tokens; t += batch) {
+            matmul(cpu, step, x.data() + t * cols, nullptr, std::min(batch, tokens - t),
+                   out.data() + t * rows);
+          }
+          ASSERT_EQ(std::memcmp(out.data(), want.data(), want.size() * 4), 0)
+              << sample.name << ' ' << kernels->name << " batch " << batch << " exact " << exact;
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, EpiloguesEqualTheirDefinition) {
+  Cpu cpu(2);
+  const int hidden = 64, inner = 40, tokens = 9;
+  const auto x = random_floats(static_cast<size_t>(tokens) * hidden, 1);
+  const auto residual = random_floats(static_cast<size_t>(tokens) * hidden, 2);
+  const auto post = random_floats(hidden, 4);
+  const Sample gate_matrix = dense_sample(cpu.pool(), CodeType::kF32, inner, hidden);
+  const Sample up = block_sample(cpu.pool(), *block_format("Q8_0"), inner, hidden);
+  const auto plain = [&](const PackedMatrix& m, const float* in) {
+    std::vector<float> out(static_cast<size_t>(tokens) * m.rows);
+    matmul(cpu, {.matrices = {&m}, .exact = true}, in, nullptr, tokens, out.data());
+    return out;
+  };
+  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    std::vector<float> out(static_cast<size_t>(tokens) * inner);
+    matmul(cpu, {.matrices = {&gate_matrix.matrix, &up.matrix}, .epilogue = Epilogue::kGated,
+                 .activation = activation, .exact = true}, x.data(), nullptr, tokens, out.data());
+    const auto g = plain(gate_matrix.matrix, x.data());
+    const auto u = plain(up.matrix, x.data());
+    for (size_t i = 0; i < out.size(); ++i) {
+      const double v = g[i];
+      const double want = activation == Activation::kSilu
+          ? v / (1 + std::exp(-v))
+          : 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+      EXPECT_NEAR(out[i], want * u[i], 2e-6 * (1 + std::abs(want * u[i])));
+    }
+  }
+  const Sample square = dense_sample(cpu.pool(), CodeType::kBF16, hidden, hidden);
+  const auto y = plain(square.matrix, x.data());
+  for (const float* post_norm : {static_cast<const float*>(nullptr), post.data()}) {
+    std::vector<float> out(y.size());
+    matmul(cpu, {.post_norm = post_norm, .norm_eps = 1e-6f, .matrices = {&square.matrix},
+                 .epilogue = Epilogue::kResidual}, x.data(), residual.data(), tokens, out.data());
+    for (int t = 0; t < tokens; ++t) {
+      double squares = 0;
+      for (int i = 0; i < hidden; ++i) squares += double{y[t * hidden + i]} * y[t * hidden + i];
+      for (int i = 0; i < hidden; ++i) {
+        const double scale = post_norm ? post[i] / std::sqrt(squares / hidden + 1e-6) : 1.0;
+        EXPECT_NEAR(out[t * hidden + i], residual[t * hidden + i] + y[t * hidden + i] * scale, 1e-5);
+      }
+    }
+  }
+}
+
+TEST(Matmul, UnpackedRowsEqualTheFormatsDefinition) {
+  ThreadPool pool(1);
+  // Q8_0, one block: d = 0.5, codes -16 .. 15.
+  std::vector<uint8_t> bytes(34);
+  set_half(bytes.data(), 0.5f);
+  for (int i = 0; i < 32; ++i) bytes[2 + i] = static_cast<uint8_t>(i - 16);
+  const BlockFormat& format = *block_format("Q8_0");
+  const PackedMatrix m = pack_quantized(pool, 1, 32, format.layout,
+                                        [&](int64_t, int64_t g, DecodedGroup& out) {
+    format.decode(reinterpret_cast<const std::byte*>(bytes.data()), g, out);
+  });
+  float row[32];
+  m.unpack_row(0, row);
+  for (int i = 0; i < 32; ++i) EXPECT_EQ(row[i], 0.5f * static_cast<float>(i - 16));
+}
+
+}  // namespace
+}  // namespace cohort::kernels::cpu
