@@ -10,7 +10,9 @@
 namespace cohort::app {
 namespace {
 
-const char* environment(const char* name) { return std::getenv(name); }
+const char* environment(const char* name) {
+  return std::getenv(name);
+}
 
 }  // namespace
 

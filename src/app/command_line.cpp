@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "store/hub/model_source.h"
 
 namespace cohort::app {
@@ -120,8 +121,8 @@ SettingSources to_sources(const Subcommand& sub, const std::optional<std::string
       sources.flags.emplace_back(knob.name, std::vector{sub.flags.texts.at(knob.name)});
     }
     if (knob.name == "model" && model) {
-      fail(ErrorKind::kInvalidRequest, "the model is given twice: {:?} and --model {:?}", *model,
-           sub.flags.texts.at(knob.name));
+      fail(ErrorKind::kInvalidRequest, "the model is given twice: {} and --model {}",
+           printable(*model), printable(sub.flags.texts.at(knob.name)));
     }
   }
   if (model) sources.flags.emplace_back("model", std::vector{*model});
@@ -153,8 +154,8 @@ class CommandLine {
  private:
   CLI::App* add(const char* name, const std::string& usage, const std::string& summary,
                 const std::string& examples) {
-    CLI::App* sub = app_.add_subcommand(
-        name, fmt::format("{}\n\nUsage: cohort {} {}", summary, name, usage));
+    CLI::App* sub =
+        app_.add_subcommand(name, fmt::format("{}\n\nUsage: cohort {} {}", summary, name, usage));
     sub->set_help_flag();  // comes back as the last option
     sub->formatter_fn(format_help);
     sub->footer(examples);
@@ -190,8 +191,9 @@ class CommandLine {
 };
 
 void CommandLine::define_serve() {
-  serve_.app = add("serve", "[MODEL] [OPTIONS]", "Serves the OpenAI-compatible API over HTTP.",
-                   "Examples:\n  cohort serve\n  cohort serve ./model.gguf --port 9000 --max-rows 8");
+  serve_.app =
+      add("serve", "[MODEL] [OPTIONS]", "Serves the OpenAI-compatible API over HTTP.",
+          "Examples:\n  cohort serve\n  cohort serve ./model.gguf --port 9000 --max-rows 8");
   add_model(serve_, 0, 1)->default_str("smollm2");
 }
 
@@ -204,7 +206,8 @@ void CommandLine::define_run() {
   add_model(run_, 0, 2)->default_str("smollm2");
   run_.app->add_flag("--json", run_options_.json, "print one JSON object instead of streaming")
       ->group("Command");
-  run_.app->add_option("--ids", run_options_.ids_file, "JSON list of prompt token ids to use as prompt")
+  run_.app
+      ->add_option("--ids", run_options_.ids_file, "JSON list of prompt token ids to use as prompt")
       ->type_name("FILE")
       ->group("Command");
   run_.app->add_option("--seed", run_options_.seed, "makes sampling repeatable")
@@ -214,9 +217,10 @@ void CommandLine::define_run() {
 }
 
 void CommandLine::define_logits() {
-  logits_.app = add("logits", "MODEL --ids FILE --out FILE [OPTIONS]",
-                    "Writes the f32 logits of every position as safetensors.",
-                    "Example:\n  cohort logits ./model --ids ids.json --out logits.safetensors --exact");
+  logits_.app =
+      add("logits", "MODEL --ids FILE --out FILE [OPTIONS]",
+          "Writes the f32 logits of every position as safetensors.",
+          "Example:\n  cohort logits ./model --ids ids.json --out logits.safetensors --exact");
   add_model(logits_, 1, 1)->required();
   logits_.app->add_option("--ids", logits_options_.ids_file, "JSON list of token ids (required)")
       ->required()
@@ -237,8 +241,9 @@ void CommandLine::define_logits() {
 }
 
 void CommandLine::define_bench() {
-  bench_.app = add("bench", "MODEL [OPTIONS]", "Measures prefill and decode speed of one row.",
-                   "Example:\n  cohort bench smollm2 --threads 2 --prefill 512 --decode 128 --json");
+  bench_.app =
+      add("bench", "MODEL [OPTIONS]", "Measures prefill and decode speed of one row.",
+          "Example:\n  cohort bench smollm2 --threads 2 --prefill 512 --decode 128 --json");
   add_model(bench_, 1, 1)->required();
   for (auto [flag, target, help] :
        {std::tuple("--prefill", &bench_options_.prefill_tokens, "prompt tokens"),
@@ -253,10 +258,11 @@ void CommandLine::define_bench() {
 }
 
 void CommandLine::define_pull() {
-  pull_.app = add("pull", "MODEL [OPTIONS]", "Downloads a model and prints its path.",
-                  "Examples:\n  cohort pull smollm2\n  cohort pull org/name@v1.0\n"
-                  "  cohort pull org/name:model-Q4_0.gguf\n\n"
-                  "Hub downloads use HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE.");
+  pull_.app =
+      add("pull", "MODEL [OPTIONS]", "Downloads a model and prints its path.",
+          "Examples:\n  cohort pull smollm2\n  cohort pull org/name@v1.0\n"
+          "  cohort pull org/name:model-Q4_0.gguf\n\n"
+          "Hub downloads use HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE.");
   add_model(pull_, 1, 1)->required();
   pull_.app->add_flag("--update", pull_options_.update, "ask the hub even if complete here")
       ->group("Command");
@@ -305,7 +311,7 @@ std::variant<Invocation, HelpText> CommandLine::parse(std::vector<std::string> a
   const std::string first = arguments.front();
   const auto is_first = [&](CLI::App* sub) { return sub->get_name() == first; };
   if (!first.starts_with('-') && app_.get_subcommands(is_first).empty()) {
-    fail(ErrorKind::kInvalidRequest, "unknown command {:?}\nTry: cohort --help", first);
+    fail(ErrorKind::kInvalidRequest, "unknown command {}\nTry: cohort --help", printable(first));
   }
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {

@@ -16,7 +16,9 @@ constexpr int kUsage = 2;
 int run(const Settings& settings, const ServeOptions& options) {
   return run_serve(settings, options);
 }
-int run(const Settings& settings, const RunOptions& options) { return run_run(settings, options); }
+int run(const Settings& settings, const RunOptions& options) {
+  return run_run(settings, options);
+}
 int run(const Settings& settings, const LogitsOptions& options) {
   return run_logits(settings, options);
 }
@@ -26,7 +28,9 @@ int run(const Settings& settings, const BenchOptions& options) {
 int run(const Settings& settings, const PullOptions& options) {
   return run_pull(settings, options);
 }
-int run(const Settings& settings, const LsOptions& options) { return run_ls(settings, options); }
+int run(const Settings& settings, const LsOptions& options) {
+  return run_ls(settings, options);
+}
 
 int guarded_main(int argc, char** argv) {
   int status_of_error = kUsage;  // until the command itself starts
@@ -53,4 +57,6 @@ int guarded_main(int argc, char** argv) {
 }  // namespace
 }  // namespace cohort::app
 
-int main(int argc, char** argv) { return cohort::app::guarded_main(argc, argv); }
+int main(int argc, char** argv) {
+  return cohort::app::guarded_main(argc, argv);
+}

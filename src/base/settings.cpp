@@ -7,13 +7,18 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/settings_file.h"
 
 namespace cohort {
 namespace {
 
-Allowed any() { return {}; }
-Allowed range(double least, double most) { return {.least = least, .most = most, .names = {}}; }
+Allowed any() {
+  return {};
+}
+Allowed range(double least, double most) {
+  return {.least = least, .most = most, .names = {}};
+}
 Allowed above(double bound, double most) {
   return {.least = bound, .most = most, .least_excluded = true, .names = {}};
 }
@@ -49,8 +54,8 @@ std::string describe(const Allowed& allowed, const char* what) {
 }
 
 [[noreturn]] void reject(const Input& input, const Allowed& allowed, const char* what) {
-  fail(ErrorKind::kInvalidRequest, "{}: {:?} is not valid; allowed: {}", input.source,
-       fmt::to_string(fmt::join(input.texts, ",")), describe(allowed, what));
+  fail(ErrorKind::kInvalidRequest, "{}: {} is not valid; allowed: {}", input.source,
+       printable(fmt::to_string(fmt::join(input.texts, ","))), describe(allowed, what));
 }
 
 bool within(double value, const Allowed& allowed) {
@@ -86,7 +91,8 @@ bool parse_bool(const Input& input, const Allowed& allowed) {
 std::string parse_text(const Input& input, const Allowed& allowed, const char* what = "a text") {
   if (input.kind && *input.kind != FileEntry::Kind::kString) reject(input, allowed, what);
   const std::string& text = input.texts.front();
-  const bool is_control = std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 32; });
+  const bool is_control =
+      std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 32; });
   if (is_control) reject(input, allowed, "a text without control characters");
   return text;
 }
@@ -115,7 +121,8 @@ T parse(const Input& input, const Allowed& allowed) {
   } else if constexpr (std::is_same_v<Value, bool>) {
     return parse_bool(input, allowed);
   } else if constexpr (std::is_enum_v<Value>) {
-    const auto at = std::find(allowed.names.begin(), allowed.names.end(), parse_text(input, allowed));
+    const auto at =
+        std::find(allowed.names.begin(), allowed.names.end(), parse_text(input, allowed));
     if (at == allowed.names.end()) reject(input, allowed, "");
     return static_cast<Value>(at - allowed.names.begin());
   } else {
@@ -172,11 +179,11 @@ std::vector<Row> make_rows() {
   std::vector<Row> table;
   const char* group = "";
 #define GROUP(title) group = title;
-#define SETTING(type, name, default_value, flag, unit, allowed, commands, help)      \
-  table.push_back(make_row(#name, defaults.name, flag, unit, allowed,                \
-                           static_cast<uint32_t>(commands), group, help,             \
+#define SETTING(type, name, default_value, flag, unit, allowed, commands, help)           \
+  table.push_back(make_row(#name, defaults.name, flag, unit, allowed,                     \
+                           static_cast<uint32_t>(commands), group, help,                  \
                            [](Settings& out, const Input& input, const Allowed& values) { \
-                             out.name = parse<type>(input, values);                  \
+                             out.name = parse<type>(input, values);                       \
                            }));
 #include "base/settings.def"
 #undef SETTING
@@ -203,8 +210,8 @@ void apply_file(Settings& settings, const std::string& path) {
     if (!row) {
       std::vector<std::string> names;
       for (const Row& known : rows()) names.push_back(known.knob.name);
-      fail(ErrorKind::kInvalidRequest, "{}:{}: unknown key {:?}; allowed: {}", path, entry.line,
-           entry.key, fmt::join(names, ", "));
+      fail(ErrorKind::kInvalidRequest, "{}:{}: unknown key {}; allowed: {}", path, entry.line,
+           printable(entry.key), fmt::join(names, ", "));
     }
     const std::vector<std::string> none = {"a table or date"};
     const Input input{.texts = entry.texts.empty() && !row->knob.is_list ? none : entry.texts,

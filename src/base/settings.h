@@ -46,7 +46,7 @@ struct Knob {
   std::string name;  // also the TOML key
   std::string flag;
   std::string environment;
-  std::string unit;  // empty for a yes/no
+  std::string unit;   // empty for a yes/no
   std::string group;  // section of the help
   std::string help;
   std::string default_text;  // empty = unset
@@ -61,7 +61,8 @@ const std::vector<Knob>& knobs();
 
 /// Where values come from. A later source yields to an earlier one.
 struct SettingSources {
-  std::vector<std::pair<std::string, std::vector<std::string>>> flags;  // knob name, values as typed
+  std::vector<std::pair<std::string, std::vector<std::string>>>
+      flags;                                            // knob name, values as typed
   std::function<const char*(const char*)> environment;  // as std::getenv; empty = no environment
   std::optional<std::string> config_file;               // --config: must exist
 };

@@ -11,10 +11,13 @@
 namespace cohort {
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
-  check(context_ && EVP_DigestInit_ex(context_, EVP_sha256(), nullptr) == 1, "SHA-256 is available");
+  check(context_ && EVP_DigestInit_ex(context_, EVP_sha256(), nullptr) == 1,
+        "SHA-256 is available");
 }
 
-Sha256::~Sha256() { EVP_MD_CTX_free(context_); }
+Sha256::~Sha256() {
+  EVP_MD_CTX_free(context_);
+}
 
 void Sha256::update(std::span<const std::byte> bytes) {
   check(EVP_DigestUpdate(context_, bytes.data(), bytes.size()) == 1, "SHA-256 takes bytes");

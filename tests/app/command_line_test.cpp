@@ -66,7 +66,8 @@ TEST(CommandLine, RunWithIdsTakesTheModelOnly) {
   EXPECT_EQ(options.ids_file, "ids.json");
   EXPECT_TRUE(options.json);
   EXPECT_EQ(options.seed, 7U);
-  EXPECT_NE(error({"run", "m", "text", "--ids", "f"}).find("exclude each other"), std::string::npos);
+  EXPECT_NE(error({"run", "m", "text", "--ids", "f"}).find("exclude each other"),
+            std::string::npos);
 }
 
 TEST(CommandLine, LogitsAndBenchHaveTheContractsForms) {
@@ -85,7 +86,7 @@ TEST(CommandLine, LogitsAndBenchHaveTheContractsForms) {
 }
 
 TEST(CommandLine, UsageErrorsSayWhatToTry) {
-  EXPECT_EQ(error({"serv"}), "unknown command \"serv\"\nTry: cohort --help");
+  EXPECT_EQ(error({"serv"}), "unknown command 'serv'\nTry: cohort --help");
   EXPECT_EQ(error({"pull"}), "MODEL is required\nTry: cohort pull --help");
   EXPECT_NE(error({"serve", "--prot", "1"}).find("Try: cohort serve --help"), std::string::npos);
   EXPECT_NE(error({"ls", "--port", "1"}).find("--port"), std::string::npos);
@@ -97,7 +98,7 @@ TEST(CommandLine, UsageErrorsSayWhatToTry) {
 TEST(CommandLine, HelpShowsEveryKnobOfTheCommandWithItsDefault) {
   EXPECT_EQ(help({}), help({"--help"}));
   const std::vector<std::pair<const char*, Command>> commands = {
-      {"serve", kServe}, {"run", kRun}, {"logits", kLogits},
+      {"serve", kServe}, {"run", kRun},   {"logits", kLogits},
       {"bench", kBench}, {"pull", kPull}, {"ls", kLs}};
   for (const auto& [name, bit] : commands) {
     const std::string text = help({name, "--help"});

@@ -96,19 +96,20 @@ TEST_F(SettingsTest, EveryTypeIsReadFromEverySource) {
 
 TEST_F(SettingsTest, AnErrorNamesSourceValueAndWhatIsAllowed) {
   flags_ = {{"port", {"65536"}}};
-  EXPECT_EQ(error(), "--port: \"65536\" is not valid; allowed: a whole number from 0 up to 65535");
+  EXPECT_EQ(error(), "--port: '65536' is not valid; allowed: a whole number from 0 up to 65535");
   flags_ = {{"kv_dtype", {"int8"}}};
-  EXPECT_EQ(error(), "--kv-dtype: \"int8\" is not valid; allowed: one of bf16, f32");
+  EXPECT_EQ(error(), "--kv-dtype: 'int8' is not valid; allowed: one of bf16, f32");
   flags_.clear();
   environment_["COHORT_TOP_P"] = "0";
-  EXPECT_EQ(error(), "COHORT_TOP_P: \"0\" is not valid; allowed: a number above 0 up to 1");
+  EXPECT_EQ(error(), "COHORT_TOP_P: '0' is not valid; allowed: a number above 0 up to 1");
   environment_.erase("COHORT_TOP_P");
   write_config("\nexact = 1\n");
-  EXPECT_EQ(error(), config_path() + ":2: exact: \"1\" is not valid; allowed: true or false");
+  EXPECT_EQ(error(), config_path() + ":2: exact: '1' is not valid; allowed: true or false");
 }
 
 TEST_F(SettingsTest, HostileNumbersAreRefused) {
-  for (const char* text : {"", " 1", "1 ", "1e3", "0x10", "99999999999999999999", "nan", "-1", "+1"}) {
+  for (const char* text :
+       {"", " 1", "1 ", "1e3", "0x10", "99999999999999999999", "nan", "-1", "+1"}) {
     flags_ = {{"max_rows", {text}}};
     EXPECT_NE(error().find("--max-rows: "), std::string::npos) << text;
   }
@@ -121,7 +122,7 @@ TEST_F(SettingsTest, HostileNumbersAreRefused) {
 TEST_F(SettingsTest, AnUnknownKeyListsTheKnownOnes) {
   write_config("prot = 1\n");
   const std::string text = error();
-  EXPECT_EQ(text.find(config_path() + ":1: unknown key \"prot\"; allowed: host, port,"), 0) << text;
+  EXPECT_EQ(text.find(config_path() + ":1: unknown key 'prot'; allowed: host, port,"), 0) << text;
 }
 
 TEST_F(SettingsTest, ABrokenFileNamesTheLine) {
@@ -131,7 +132,7 @@ TEST_F(SettingsTest, ABrokenFileNamesTheLine) {
 
 TEST_F(SettingsTest, WrongTomlTypesAreRefused) {
   for (const char* text :
-       {"port = \"1\"", "port = 1.0", "host = 1", "served_model_names = \"a\"",
+       {"port = '1'", "port = 1.0", "host = 1", "served_model_names = \"a\"",
         "served_model_names = [1]", "[port]", "port = 2020-01-01", "host = \"a\\u0000b\""}) {
     write_config(text);
     EXPECT_EQ(error().find(config_path() + ":1: "), 0) << text << " gave " << error();

@@ -29,13 +29,38 @@ TEST(HubIds, RevisionAndFileAreRead) {
 }
 
 TEST(HubIds, HostileNamesAreRefused) {
-  const std::vector<std::string> hostile = {
-      "", "/", "name", "../name", "org/..", "org/../x", "/org/name", "org//name", "%2e%2e/name",
-      "org/%2e%2e", "org/name/more", "org\\name", std::string("org/na\0me", 9), "org/na me",
-      "org/name@", "org/name@../x", "org/name@/x", "org/name@a/../b", "org/name@a b",
-      "org/name:", "org/name:x.bin", "org/name:../x.gguf", "org/name:/x.gguf", "org/name:a\\b.gguf",
-      "org/n\xd0\xb0me", "org/name\n", ".org/name", "org/.name", "org--x/name",
-      "org/" + std::string(4096, 'a'), "https://host/name", "org/name@" + std::string(4096, 'a')};
+  const std::vector<std::string> hostile = {"",
+                                            "/",
+                                            "name",
+                                            "../name",
+                                            "org/..",
+                                            "org/../x",
+                                            "/org/name",
+                                            "org//name",
+                                            "%2e%2e/name",
+                                            "org/%2e%2e",
+                                            "org/name/more",
+                                            "org\\name",
+                                            std::string("org/na\0me", 9),
+                                            "org/na me",
+                                            "org/name@",
+                                            "org/name@../x",
+                                            "org/name@/x",
+                                            "org/name@a/../b",
+                                            "org/name@a b",
+                                            "org/name:",
+                                            "org/name:x.bin",
+                                            "org/name:../x.gguf",
+                                            "org/name:/x.gguf",
+                                            "org/name:a\\b.gguf",
+                                            "org/n\xd0\xb0me",
+                                            "org/name\n",
+                                            ".org/name",
+                                            "org/.name",
+                                            "org--x/name",
+                                            "org/" + std::string(4096, 'a'),
+                                            "https://host/name",
+                                            "org/name@" + std::string(4096, 'a')};
   for (const std::string& text : hostile) EXPECT_FALSE(parse_hub_id(text)) << text;
 }
 
@@ -67,8 +92,8 @@ TEST(Redirects, OnlyHttpsLeavesAHubThatIsNotOnThisMachine) {
 }
 
 TEST(Redirects, OddAddressesAreRefused) {
-  for (const char* url : {"file:///etc/passwd", "http://user@host/", "ftp://host/", "host", "",
-                          "gopher://host/"}) {
+  for (const char* url :
+       {"file:///etc/passwd", "http://user@host/", "ftp://host/", "host", "", "gopher://host/"}) {
     EXPECT_THROW(origin_of(url), Error) << url;
   }
   EXPECT_EQ(resolve_url("http://h:1/a/b?c", "/d"), "http://h:1/d");
@@ -77,15 +102,29 @@ TEST(Redirects, OddAddressesAreRefused) {
 }
 
 TEST(Selection, ASafetensorsRepositoryGivesItsSmallFilesFirst) {
-  const std::vector<std::string> listing = {
-      ".gitattributes", "README.md", "config.json", "model-00001-of-00002.safetensors",
-      "model-00002-of-00002.safetensors", "consolidated.safetensors", "pytorch_model.bin",
-      "tokenizer.json", "merges.txt", "onnx/config.json", "original/x.safetensors", "q.gguf",
-      "chat_template.jinja", "additional_chat_templates/tools.jinja", "model.safetensors.index.json"};
-  const std::vector<std::string> expected = {
-      "config.json", "tokenizer.json", "merges.txt", "chat_template.jinja",
-      "additional_chat_templates/tools.jinja", "model.safetensors.index.json",
-      "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"};
+  const std::vector<std::string> listing = {".gitattributes",
+                                            "README.md",
+                                            "config.json",
+                                            "model-00001-of-00002.safetensors",
+                                            "model-00002-of-00002.safetensors",
+                                            "consolidated.safetensors",
+                                            "pytorch_model.bin",
+                                            "tokenizer.json",
+                                            "merges.txt",
+                                            "onnx/config.json",
+                                            "original/x.safetensors",
+                                            "q.gguf",
+                                            "chat_template.jinja",
+                                            "additional_chat_templates/tools.jinja",
+                                            "model.safetensors.index.json"};
+  const std::vector<std::string> expected = {"config.json",
+                                             "tokenizer.json",
+                                             "merges.txt",
+                                             "chat_template.jinja",
+                                             "additional_chat_templates/tools.jinja",
+                                             "model.safetensors.index.json",
+                                             "model-00001-of-00002.safetensors",
+                                             "model-00002-of-00002.safetensors"};
   EXPECT_EQ(select_files(listing, *parse_hub_id("o/n")), expected);
   EXPECT_EQ(select_files(listing, *parse_hub_id("o/n:q.gguf")), std::vector<std::string>{"q.gguf"});
   EXPECT_THROW(select_files(listing, *parse_hub_id("o/n:absent.gguf")), Error);
@@ -134,7 +173,8 @@ TEST_F(SnapshotTest, IsLoadableOnlyWithConfigurationAndEveryShard) {
   EXPECT_FALSE(find_loadable(root_, ""));
   write("config.json", "{}");
   EXPECT_FALSE(find_loadable(root_, ""));
-  write("model.safetensors.index.json", R"({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}})");
+  write("model.safetensors.index.json",
+        R"({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}})");
   write("1.safetensors");
   EXPECT_FALSE(find_loadable(root_, ""));
   write("2.safetensors");

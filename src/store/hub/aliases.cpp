@@ -33,7 +33,9 @@ constexpr Alias kAliases[] = {
 
 }  // namespace
 
-std::span<const Alias> aliases() { return kAliases; }
+std::span<const Alias> aliases() {
+  return kAliases;
+}
 
 const Alias* find_alias(std::string_view name) {
   for (const Alias& alias : kAliases) {

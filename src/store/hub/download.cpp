@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/sha256.h"
 #include "store/hub/file_lock.h"
 #include "store/hub/progress.h"
@@ -190,7 +191,8 @@ HttpResponse HubSession::send(const std::string& first_url, Follow follow,
     if (host == endpoint_ && !options_.token.empty()) {
       request.headers.push_back("Authorization: Bearer " + options_.token);
     }
-    const HttpSink skip_redirects = [&](const HttpResponse& so_far, std::span<const std::byte> piece) {
+    const HttpSink skip_redirects = [&](const HttpResponse& so_far,
+                                        std::span<const std::byte> piece) {
       return !so_far.is_redirect() && sink && sink(so_far, piece);
     };
     HttpResponse response = client_.send(request, skip_redirects);
@@ -250,13 +252,14 @@ RemoteFile HubSession::describe(const std::string& name, const std::string& url)
                   .tag = linked.empty() ? strip_quotes(etag) : linked,
                   .sha256 = linked,
                   .size_bytes = parse_count(size).value_or(UINT64_MAX)};
-  const bool is_sha256 = linked.size() == 64 &&
-                         linked.find_first_not_of("0123456789abcdef") == std::string::npos;
+  const bool is_sha256 =
+      linked.size() == 64 && linked.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!is_plain_name(file.tag) || (!linked.empty() && !is_sha256)) {
-    fail(ErrorKind::kInvalidRequest, "{}: the hub gives no usable checksum: {:?}", name, file.tag);
+    fail(ErrorKind::kInvalidRequest, "{}: the hub gives no usable checksum: {}", name,
+         printable(file.tag));
   }
   if (file.size_bytes > (1ULL << 44)) {
-    fail(ErrorKind::kInvalidRequest, "{}: the hub gives no usable size: {:?}", name, size);
+    fail(ErrorKind::kInvalidRequest, "{}: the hub gives no usable size: {}", name, printable(size));
   }
   return file;
 }
@@ -269,29 +272,30 @@ bool HubSession::fetch(const RemoteFile& file, const fs::path& blob) {
   check_room(file, blob, partial.size());
   uint64_t furthest = partial.size();
   for (int failures = 0; partial.size() < file.size_bytes;) {
-    const HttpResponse response =
-        send(file.url, Follow::kContent,
-             [&](const Origin& host) { return partial.headers_for(host); },
-             [&](const HttpResponse& so_far, std::span<const std::byte> piece) {
-               return partial.take(so_far, piece);
-             });
+    const HttpResponse response = send(
+        file.url, Follow::kContent, [&](const Origin& host) { return partial.headers_for(host); },
+        [&](const HttpResponse& so_far, std::span<const std::byte> piece) {
+          return partial.take(so_far, piece);
+        });
     if (partial.verdict() == Partial::Verdict::kChanged) {
       partial.remove();
       return false;
     }
     check_verdict(partial, file, path);
-    if (response.status >= 400 && !is_worth_retrying(response)) fail_with_status(file.url, response);
+    if (response.status >= 400 && !is_worth_retrying(response))
+      fail_with_status(file.url, response);
     if (response.status == 416) partial.restart();
     if (partial.size() == file.size_bytes) break;
     failures = partial.size() > furthest ? 0 : failures + 1;
     furthest = std::max(furthest, partial.size());
     if (failures >= kAttempts) {
-      const std::string reason = !response.failure.empty()
-                                     ? response.failure
-                                     : fmt::format("status {}", response.status);
+      const std::string reason =
+          !response.failure.empty() ? response.failure : fmt::format("status {}", response.status);
       fail(ErrorKind::kUnavailable,
-           "{}: broke off {} times without progress at {} of {} ({}); run the command again to resume",
-           file.name, failures, format_bytes(partial.size()), format_bytes(file.size_bytes), reason);
+           "{}: broke off {} times without progress at {} of {} ({}); run the command again to "
+           "resume",
+           file.name, failures, format_bytes(partial.size()), format_bytes(file.size_bytes),
+           reason);
     }
     pause_before_retry(failures);
   }

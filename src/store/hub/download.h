@@ -39,7 +39,8 @@ class HubSession {
   /// Fetches a file to `blob` through `blob`.incomplete, resuming what is there.
   ///   returns  false if the file changed on the server meanwhile: describe it anew
   ///   throws   Error{kUnavailable} after repeated failures without progress (what came is kept),
-  ///            Error{kInternal} if size or checksum are wrong (nothing is kept) or the disk is full
+  ///            Error{kInternal} if size or checksum are wrong (nothing is kept) or the disk is
+  ///            full
   bool fetch(const RemoteFile& file, const std::filesystem::path& blob);
 
  private:

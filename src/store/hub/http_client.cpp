@@ -81,7 +81,9 @@ HttpClient::HttpClient(int stall_s) : stall_s_(stall_s) {
   check(curl_ != nullptr, "libcurl starts");
 }
 
-HttpClient::~HttpClient() { curl_easy_cleanup(curl_); }
+HttpClient::~HttpClient() {
+  curl_easy_cleanup(curl_);
+}
 
 HttpResponse HttpClient::send(const HttpRequest& request, const HttpSink& sink) {
   curl_easy_reset(curl_);

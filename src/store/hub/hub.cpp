@@ -1,10 +1,11 @@
 #include "store/hub/hub.h"
 
 #include <algorithm>
-#include <boost/json.hpp>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/printable.h"
 #include "base/settings.h"
 #include "store/hub/download.h"
 #include "store/hub/file_lock.h"
@@ -28,17 +29,15 @@ struct Listing {
 
 /// Every name is checked, wanted or not: a listing that tries to leave its folder is hostile.
 Listing parse_listing(const std::string& text, const HubId& id) {
-  boost::json::error_code error;
-  const boost::json::value parsed = boost::json::parse(text, error);
-  const auto* root = error ? nullptr : parsed.if_object();
-  if (!root) refuse_listing(id, "is not a JSON object");
-  const auto* sha = root->if_contains("sha");
-  const auto* siblings = root->if_contains("siblings");
+  const boost::json::object root =
+      parse_json_object(text, fmt::format("the hub's listing of {}", id.repository()));
+  const auto* sha = root.if_contains("sha");
+  const auto* siblings = root.if_contains("siblings");
   Listing listing;
   if (sha && sha->is_string()) listing.commit = sha->get_string();
   const bool is_commit = listing.commit.size() == 40 && is_plain_name(listing.commit) &&
                          listing.commit.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!is_commit) refuse_listing(id, fmt::format("names no commit: {:?}", listing.commit));
+  if (!is_commit) refuse_listing(id, "names no commit: " + printable(listing.commit));
   if (!siblings || !siblings->is_array()) refuse_listing(id, "has no list of files");
   if (siblings->get_array().size() > kFilesMax) refuse_listing(id, "has too many files");
   for (const boost::json::value& item : siblings->get_array()) {
@@ -47,7 +46,7 @@ Listing parse_listing(const std::string& text, const HubId& id) {
     if (!name || !name->is_string()) refuse_listing(id, "has a file without a name");
     listing.files.emplace_back(name->get_string().c_str(), name->get_string().size());
     if (!is_safe_repository_path(listing.files.back())) {
-      refuse_listing(id, fmt::format("names a file outside its folder: {:?}", listing.files.back()));
+      refuse_listing(id, "names a file outside its folder: " + printable(listing.files.back()));
     }
   }
   return listing;
@@ -55,7 +54,8 @@ Listing parse_listing(const std::string& text, const HubId& id) {
 
 bool is_small_model_file(std::string_view name) {
   const bool is_template = name.starts_with("additional_chat_templates/") &&
-                           std::count(name.begin(), name.end(), '/') == 1 && name.ends_with(".jinja");
+                           std::count(name.begin(), name.end(), '/') == 1 &&
+                           name.ends_with(".jinja");
   if (is_template) return true;
   if (name.find('/') != std::string_view::npos) return false;
   return name.ends_with(".json") || name.ends_with(".jinja") || name == "merges.txt" ||
@@ -125,8 +125,8 @@ std::vector<std::string> select_files(const std::vector<std::string>& listing, c
   }
   if (!id.file.empty()) {
     if (std::find(ggufs.begin(), ggufs.end(), id.file) != ggufs.end()) return {id.file};
-    fail(ErrorKind::kNotFound, "{} has no file {:?}; GGUF files there: {}", id.repository(), id.file,
-         ggufs.empty() ? "none" : fmt::to_string(fmt::join(ggufs, ", ")));
+    fail(ErrorKind::kNotFound, "{} has no file {}; GGUF files there: {}", id.repository(),
+         printable(id.file), ggufs.empty() ? "none" : fmt::to_string(fmt::join(ggufs, ", ")));
   }
   // Some repositories hold the same weights twice, under a second name.
   if (!model_weights.empty()) weights = model_weights;
@@ -149,16 +149,17 @@ fs::path fetch_from_hub(const HubId& id, const HubOptions& options, bool refresh
     if (const auto found = find_loadable(cache.snapshot(*known), id.file)) return *found;
   }
   if (options.offline) {
-    fail(ErrorKind::kUnavailable, "{} is not complete in {}, and HF_HUB_OFFLINE forbids the network",
-         id.repository(), options.cache_root.string());
+    fail(ErrorKind::kUnavailable,
+         "{} is not complete in {}, and HF_HUB_OFFLINE forbids the network", id.repository(),
+         options.cache_root.string());
   }
   HttpClient client(options.stall_s);
   HubSession session(client, options);
   const std::string revision = percent_encode(id.revision, false);
-  const Listing listing = parse_listing(
-      session.get_text(fmt::format("{}/api/models/{}/revision/{}", options.endpoint,
-                                   id.repository(), revision)),
-      id);
+  const Listing listing =
+      parse_listing(session.get_text(fmt::format("{}/api/models/{}/revision/{}", options.endpoint,
+                                                 id.repository(), revision)),
+                    id);
   const std::vector<std::string> files = select_files(listing.files, id);
   cache.create();
   const std::string base_url =

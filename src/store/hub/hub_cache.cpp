@@ -30,7 +30,8 @@ std::vector<fs::path> files_with_extension(const fs::path& folder, const char* e
   std::vector<fs::path> found;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() == extension && is_file(entry.path())) found.push_back(entry.path());
+    if (entry.path().extension() == extension && is_file(entry.path()))
+      found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -144,8 +145,8 @@ std::vector<CachedModel> list_hub_cache(const fs::path& root) {
     const size_t split = folder.find("--", 8);
     if (!folder.starts_with("models--") || split == std::string::npos) continue;
     const fs::path snapshot = newest_snapshot(entry.path());
-    const bool complete = find_loadable(snapshot, "").has_value() ||
-                          !files_with_extension(snapshot, ".gguf").empty();
+    const bool complete =
+        find_loadable(snapshot, "").has_value() || !files_with_extension(snapshot, ".gguf").empty();
     models.push_back({.name = folder.substr(8, split - 8) + "/" + folder.substr(split + 2),
                       .size_bytes = size_of_files(entry.path() / "blobs"),
                       .path = snapshot,

@@ -17,18 +17,21 @@ bool is_hub_part(std::string_view part) {
 
 bool is_revision(std::string_view revision) {
   return revision.size() <= 200 && is_safe_repository_path(revision) &&
-         std::all_of(revision.begin(), revision.end(), [](char c) { return is_word(c) || c == '/'; });
+         std::all_of(revision.begin(), revision.end(),
+                     [](char c) { return is_word(c) || c == '/'; });
 }
 
 bool is_gguf_file(std::string_view file) {
-  return is_safe_repository_path(file) && file.size() > 5 && file.substr(file.size() - 5) == ".gguf";
+  return is_safe_repository_path(file) && file.size() > 5 &&
+         file.substr(file.size() - 5) == ".gguf";
 }
 
 }  // namespace
 
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name.size() <= 200 && name.front() != '.' &&
-         name.find("..") == std::string_view::npos && std::all_of(name.begin(), name.end(), is_word);
+         name.find("..") == std::string_view::npos &&
+         std::all_of(name.begin(), name.end(), is_word);
 }
 
 bool is_safe_repository_path(std::string_view path) {

@@ -1,6 +1,7 @@
 #include "store/hub/model_source.h"
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "store/hub/aliases.h"
 #include "store/hub/model_id.h"
 #include "store/hub/wheel.h"
@@ -10,7 +11,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path alias_folder(const Settings& settings) { return fs::path(settings.cache_dir) / "models"; }
+fs::path alias_folder(const Settings& settings) {
+  return fs::path(settings.cache_dir) / "models";
+}
 
 bool is_local(const fs::path& path) {
   std::error_code ignored;
@@ -35,7 +38,8 @@ LocalModel resolve_model(const std::string& model, const Settings& settings, con
                          bool refresh) {
   if (may_be_path(model) && is_local(model)) return {.name = name_of(model), .path = model};
   if (const Alias* alias = find_alias(model)) {
-    return {.name = alias->name, .path = fetch_alias(*alias, alias_folder(settings), settings.python)};
+    return {.name = alias->name,
+            .path = fetch_alias(*alias, alias_folder(settings), settings.python)};
   }
   if (const auto id = parse_hub_id(model)) {
     return {.name = id->repository(), .path = fetch_from_hub(*id, hub, refresh)};
@@ -43,9 +47,9 @@ LocalModel resolve_model(const std::string& model, const Settings& settings, con
   std::vector<std::string> names;
   for (const Alias& alias : aliases()) names.emplace_back(alias.name);
   fail(ErrorKind::kInvalidRequest,
-       "{:?} is no model; give a folder, a .gguf file, one of {}, or a hub id "
+       "{} is no model; give a folder, a .gguf file, one of {}, or a hub id "
        "org/name[@revision][:file.gguf]",
-       model.substr(0, 200), fmt::join(names, ", "));
+       printable(model), fmt::join(names, ", "));
 }
 
 bool looks_like_model(const std::string& text) {

@@ -37,9 +37,10 @@ void Progress::finish() {
 
 void Progress::draw(uint64_t done_bytes) const {
   constexpr int kWidth = 28;
-  const double share = total_bytes_ == 0 ? 1.0
-                                         : std::min(1.0, static_cast<double>(done_bytes) /
-                                                             static_cast<double>(total_bytes_));
+  const double share =
+      total_bytes_ == 0
+          ? 1.0
+          : std::min(1.0, static_cast<double>(done_bytes) / static_cast<double>(total_bytes_));
   const int filled = static_cast<int>(share * kWidth);
   fmt::print(stderr, "\r{:<32.32} [{:=<{}}{:<{}}] {:3.0f} % of {}\033[K", name_, "", filled, "",
              kWidth - filled, share * 100, format_bytes(total_bytes_));

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace cohort::store {
 namespace {
@@ -13,12 +14,10 @@ namespace {
 /// Owns a CURLU; throws if the URL cannot be read.
 class ParsedUrl {
  public:
-  explicit ParsedUrl(const std::string& url) : url_(curl_url(), &curl_url_cleanup) {
-    set(url);
-  }
+  explicit ParsedUrl(const std::string& url) : url_(curl_url(), &curl_url_cleanup) { set(url); }
   void set(const std::string& url) {
     if (url.size() > 8192 || curl_url_set(url_.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) {
-      fail(ErrorKind::kInvalidRequest, "not a URL: {:?}", url.substr(0, 200));
+      fail(ErrorKind::kInvalidRequest, "not a URL: {}", printable(url));
     }
   }
   std::string part(CURLUPart what, unsigned flags = 0) const {
@@ -36,8 +35,8 @@ class ParsedUrl {
 }  // namespace
 
 bool Origin::is_loopback() const {
-  const bool is_ipv4 = host.rfind("127.", 0) == 0 &&
-                       host.find_first_not_of("0123456789.") == std::string::npos;
+  const bool is_ipv4 =
+      host.rfind("127.", 0) == 0 && host.find_first_not_of("0123456789.") == std::string::npos;
   return host == "localhost" || host == "[::1]" || is_ipv4;
 }
 
@@ -51,7 +50,8 @@ Origin origin_of(const std::string& url) {
   const bool is_http = origin.scheme == "http" || origin.scheme == "https";
   const bool has_user = !parsed.part(CURLUPART_USER).empty();
   if (!is_http || origin.host.empty() || has_user) {
-    fail(ErrorKind::kInvalidRequest, "{:?} is not an http(s) address without a user name", url);
+    fail(ErrorKind::kInvalidRequest, "{} is not an http(s) address without a user name",
+         printable(url));
   }
   return origin;
 }
@@ -70,8 +70,9 @@ bool may_redirect(const Origin& endpoint, const Origin& from, const Origin& to) 
 std::string percent_encode(std::string_view text, bool keep_slashes) {
   std::string encoded;
   for (const char c : text) {
-    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                          c == '-' || c == '_' || c == '.' || c == '~' || (keep_slashes && c == '/');
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                          (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '~' ||
+                          (keep_slashes && c == '/');
     if (is_plain) {
       encoded += c;
     } else {
