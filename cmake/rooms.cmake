@@ -15,6 +15,10 @@ cohort_room(engine_plan SOURCES engine/stream.cpp engine/scheduler.cpp engine/sa
   DEPENDS cohort_kernels_cpu)
 cohort_room(text SOURCES text/*.cpp DEPENDS cohort_base textkit)
 
+# The part of the store room that finds and downloads models.
+find_package(CURL REQUIRED)
+cohort_room(hub SOURCES store/hub/*.cpp DEPENDS cohort_base CURL::libcurl)
+
 if(COHORT_MLX)
   cohort_room(kernels SOURCES kernels/*.cpp DEPENDS cohort_kernels_cpu mlx)
   cohort_room(nn SOURCES nn/*.cpp DEPENDS cohort_kernels)
@@ -26,3 +30,14 @@ if(COHORT_MLX)
     DEPENDS cohort_engine_plan cohort_model cohort_text)
   cohort_room(serving SOURCES serving/*.cpp DEPENDS cohort_engine)
 endif()
+
+cohort_room(app SOURCES app/cli_*.cpp app/command_line.cpp app/version.cpp
+  DEPENDS cohort_base cohort_hub)
+target_compile_definitions(cohort_app PRIVATE COHORT_VERSION="${PROJECT_VERSION}")
+if(COHORT_MLX)
+  target_compile_definitions(cohort_app PRIVATE COHORT_WITH_MLX)
+  target_link_libraries(cohort_app PUBLIC mlx)
+endif()
+add_executable(cohort src/app/main.cpp)
+target_link_libraries(cohort PRIVATE cohort_app cohort_warnings)
+include(cmake/install.cmake)

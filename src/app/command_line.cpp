@@ -1,0 +1,337 @@
+#include "app/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "store/hub/model_source.h"
+
+namespace cohort::app {
+namespace {
+
+/// What the flags of one subcommand were given, before it is known what is valid.
+struct Flags {
+  std::map<std::string, std::string> texts;
+  std::map<std::string, std::vector<std::string>> lists;
+  std::string config_file;
+  std::vector<std::string> positionals;
+};
+
+struct Subcommand {
+  CLI::App* app;
+  Command command;
+  Flags flags;
+};
+
+std::string option_line(const CLI::Option& option) {
+  std::string left = option.get_positional() ? option.get_name(true) : option.get_name(false, true);
+  if (left.starts_with("-h,")) left.insert(3, " ");
+  const bool is_lone_long = !option.get_positional() && left.starts_with("--");
+  left = is_lone_long ? "      " + left : "  " + left;
+  if (!option.get_positional() && !option.get_type_name().empty()) {
+    left += " " + option.get_type_name();
+  }
+  std::string line = fmt::format("{:<36}{}", left, option.get_description());
+  if (left.size() > 34) {
+    line = fmt::format("{}\n{:<36}{}", left, "", option.get_description());
+  }
+  if (!option.get_default_str().empty()) line += fmt::format(" [{}]", option.get_default_str());
+  return line + "\n";
+}
+
+/// Usage, what it does, options by group, examples: the help of one subcommand.
+std::string format_help(const CLI::App* app, const std::string&, CLI::AppFormatMode) {
+  std::string text = app->get_description() + "\n";
+  for (const std::string& group : app->get_groups()) {
+    std::string lines;
+    for (const CLI::Option* option :
+         app->get_options([&](const CLI::Option* o) { return o->get_group() == group; })) {
+      lines += option_line(*option);
+    }
+    if (!lines.empty()) text += fmt::format("\n{}:\n{}", group, lines);
+  }
+  return text + "\n" + app->get_footer() + "\n";
+}
+
+constexpr const char* kOverview =
+    R"(Cohort serves a language model to several people or agents at once.
+
+Usage: cohort COMMAND [OPTIONS]
+
+Commands:
+  serve [MODEL]             serve the OpenAI-compatible API over HTTP
+  run [MODEL] ["PROMPT"]    answer one prompt, or chat, in the terminal
+  logits MODEL              write the logits of every position, to check parity
+  bench MODEL               measure prefill and decode speed
+  pull MODEL                download a model and print its path
+  ls                        list the models on this machine
+
+MODEL is a folder with safetensors, a .gguf file, a hub id org/name[@revision][:file.gguf], or
+smollm2 (the default) or gemma3-270m.
+
+Examples:
+  cohort serve
+  cohort run "Why is the sky blue?"
+  cohort serve org/name --port 9000
+
+  -h, --help       show this help; also of a command: cohort serve --help
+  -V, --version    show the version
+
+Every option is also an environment variable (--max-rows: COHORT_MAX_ROWS) and a key of
+~/.config/cohort/config.toml (max_rows); flags win over the environment, the environment over
+the file.
+)";
+
+void add_knobs(Subcommand& sub) {
+  for (const Knob& knob : knobs()) {
+    if (!(knob.commands & sub.command)) continue;
+    CLI::Option* option = nullptr;
+    if (knob.is_switch) {
+      option = sub.app->add_flag(knob.flag, sub.flags.texts[knob.name], knob.help);
+    } else if (knob.is_list) {
+      option = sub.app->add_option(knob.flag, sub.flags.lists[knob.name], knob.help);
+      option->allow_extra_args(false);
+    } else {
+      option = sub.app->add_option(knob.flag, sub.flags.texts[knob.name], knob.help);
+    }
+    std::string unit = knob.unit;
+    if (!knob.allowed.names.empty()) unit = fmt::to_string(fmt::join(knob.allowed.names, "|"));
+    option->type_name(unit);
+    if (!knob.is_switch) option->default_str(knob.default_text);
+    option->group(knob.group);
+  }
+  sub.app->add_option("--config", sub.flags.config_file, "TOML file to read settings from")
+      ->type_name("FILE")
+      ->group("Files and messages");
+  sub.app->set_help_flag("-h,--help", "show this help")->group("Files and messages");
+}
+
+/// The flags that were given, and MODEL if `model` is not empty.
+SettingSources to_sources(const Subcommand& sub, const std::optional<std::string>& model) {
+  SettingSources sources;
+  for (const Knob& knob : knobs()) {
+    const bool given = (knob.commands & sub.command) && sub.app->count(knob.flag) > 0;
+    if (!given) continue;
+    if (knob.is_list) {
+      sources.flags.emplace_back(knob.name, sub.flags.lists.at(knob.name));
+    } else {
+      sources.flags.emplace_back(knob.name, std::vector{sub.flags.texts.at(knob.name)});
+    }
+    if (knob.name == "model" && model) {
+      fail(ErrorKind::kInvalidRequest, "the model is given twice: {} and --model {}",
+           printable(*model), printable(sub.flags.texts.at(knob.name)));
+    }
+  }
+  if (model) sources.flags.emplace_back("model", std::vector{*model});
+  if (!sub.flags.config_file.empty()) sources.config_file = sub.flags.config_file;
+  return sources;
+}
+
+/// The whole command line: six subcommands and where their values go.
+class CommandLine {
+ public:
+  CommandLine() {
+    app_.set_help_flag("-h,--help");
+    app_.set_version_flag("-V,--version", version_line());
+    app_.formatter_fn([](const CLI::App*, const std::string&, CLI::AppFormatMode) {
+      return std::string(kOverview);
+    });
+    app_.require_subcommand(1);
+    define_serve();
+    define_run();
+    define_logits();
+    define_bench();
+    define_pull();
+    define_ls();
+    for (Subcommand* sub : {&serve_, &run_, &logits_, &bench_, &pull_, &ls_}) add_knobs(*sub);
+  }
+
+  std::variant<Invocation, HelpText> parse(std::vector<std::string> arguments);
+
+ private:
+  CLI::App* add(const char* name, const std::string& usage, const std::string& summary,
+                const std::string& examples) {
+    CLI::App* sub =
+        app_.add_subcommand(name, fmt::format("{}\n\nUsage: cohort {} {}", summary, name, usage));
+    sub->set_help_flag();  // comes back as the last option
+    sub->formatter_fn(format_help);
+    sub->footer(examples);
+    return sub;
+  }
+  CLI::Option* add_model(Subcommand& sub, int count_min, int count_max) {
+    return sub.app
+        ->add_option("MODEL", sub.flags.positionals,
+                     "folder, .gguf file, hub id or alias: see cohort --help")
+        ->expected(count_min, count_max)
+        ->group("Arguments");
+  }
+  void define_serve();
+  void define_run();
+  void define_logits();
+  void define_bench();
+  void define_pull();
+  void define_ls();
+  Invocation invocation() const;
+  Invocation run_invocation() const;
+
+  CLI::App app_{"", "cohort"};
+  Subcommand serve_{nullptr, kServe, {}};
+  Subcommand run_{nullptr, kRun, {}};
+  Subcommand logits_{nullptr, kLogits, {}};
+  Subcommand bench_{nullptr, kBench, {}};
+  Subcommand pull_{nullptr, kPull, {}};
+  Subcommand ls_{nullptr, kLs, {}};
+  RunOptions run_options_;
+  LogitsOptions logits_options_;
+  BenchOptions bench_options_;
+  PullOptions pull_options_;
+};
+
+void CommandLine::define_serve() {
+  serve_.app =
+      add("serve", "[MODEL] [OPTIONS]", "Serves the OpenAI-compatible API over HTTP.",
+          "Examples:\n  cohort serve\n  cohort serve ./model.gguf --port 9000 --max-rows 8");
+  add_model(serve_, 0, 1)->default_str("smollm2");
+}
+
+void CommandLine::define_run() {
+  run_.app = add("run", "[MODEL] [\"PROMPT\"] [OPTIONS]",
+                 "Answers one prompt in the terminal; without a prompt, starts a chat.",
+                 "Examples:\n  cohort run \"Why is the sky blue?\"\n"
+                 "  cohort run org/name \"Hello\" --temperature 0 --json\n"
+                 "  cohort run smollm2 --ids prompt.json --max-tokens 16");
+  add_model(run_, 0, 2)->default_str("smollm2");
+  run_.app->add_flag("--json", run_options_.json, "print one JSON object instead of streaming")
+      ->group("Command");
+  run_.app
+      ->add_option("--ids", run_options_.ids_file, "JSON list of prompt token ids to use as prompt")
+      ->type_name("FILE")
+      ->group("Command");
+  run_.app->add_option("--seed", run_options_.seed, "makes sampling repeatable")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->type_name("N")
+      ->group("Command");
+}
+
+void CommandLine::define_logits() {
+  logits_.app =
+      add("logits", "MODEL --ids FILE --out FILE [OPTIONS]",
+          "Writes the f32 logits of every position as safetensors.",
+          "Example:\n  cohort logits ./model --ids ids.json --out logits.safetensors --exact");
+  add_model(logits_, 1, 1)->required();
+  logits_.app->add_option("--ids", logits_options_.ids_file, "JSON list of token ids (required)")
+      ->required()
+      ->type_name("FILE")
+      ->group("Command");
+  logits_.app->add_option("--out", logits_options_.out_file, "file to write (required)")
+      ->required()
+      ->type_name("FILE")
+      ->group("Command");
+  logits_.app->add_option("--chunk", logits_options_.chunk_tokens, "feed the tokens N at a time")
+      ->check(CLI::Range(1, 1 << 30).description(""))
+      ->type_name("N")
+      ->group("Command");
+  logits_.app
+      ->add_flag("--hidden", logits_options_.hidden,
+                 "also write the hidden state after each layer, as hidden.N")
+      ->group("Command");
+}
+
+void CommandLine::define_bench() {
+  bench_.app =
+      add("bench", "MODEL [OPTIONS]", "Measures prefill and decode speed of one row.",
+          "Example:\n  cohort bench smollm2 --threads 2 --prefill 512 --decode 128 --json");
+  add_model(bench_, 1, 1)->required();
+  for (auto [flag, target, help] :
+       {std::tuple("--prefill", &bench_options_.prefill_tokens, "prompt tokens"),
+        std::tuple("--decode", &bench_options_.decode_tokens, "generated tokens")}) {
+    bench_.app->add_option(flag, *target, help)
+        ->check(CLI::Range(1, 1 << 20).description(""))
+        ->type_name("N")
+        ->default_str(fmt::to_string(*target))
+        ->group("Command");
+  }
+  bench_.app->add_flag("--json", bench_options_.json, "print one JSON object")->group("Command");
+}
+
+void CommandLine::define_pull() {
+  pull_.app =
+      add("pull", "MODEL [OPTIONS]", "Downloads a model and prints its path.",
+          "Examples:\n  cohort pull smollm2\n  cohort pull org/name@v1.0\n"
+          "  cohort pull org/name:model-Q4_0.gguf\n\n"
+          "Hub downloads use HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE.");
+  add_model(pull_, 1, 1)->required();
+  pull_.app->add_flag("--update", pull_options_.update, "ask the hub even if complete here")
+      ->group("Command");
+}
+
+void CommandLine::define_ls() {
+  ls_.app = add("ls", "[OPTIONS]", "Lists the models on this machine with size and path.",
+                "Example:\n  cohort ls");
+}
+
+/// One text is the model if it looks like one, else the prompt; --model and --ids settle it.
+Invocation CommandLine::run_invocation() const {
+  RunOptions options = run_options_;
+  std::optional<std::string> model;
+  const auto& texts = run_.flags.positionals;
+  const bool model_elsewhere = run_.app->count("--model") > 0;
+  if (texts.size() == 2) {
+    model = texts[0];
+    options.prompt = texts[1];
+  } else if (texts.size() == 1) {
+    const bool is_model =
+        options.ids_file || (!model_elsewhere && store::looks_like_model(texts[0]));
+    (is_model ? model : options.prompt) = texts[0];
+  }
+  if (options.prompt && options.ids_file) {
+    fail(ErrorKind::kInvalidRequest, "a prompt and --ids exclude each other");
+  }
+  return {.sources = to_sources(run_, model), .options = options};
+}
+
+Invocation CommandLine::invocation() const {
+  const auto model = [](const Subcommand& sub) -> std::optional<std::string> {
+    if (sub.flags.positionals.empty()) return std::nullopt;
+    return sub.flags.positionals.front();
+  };
+  if (run_.app->parsed()) return run_invocation();
+  if (serve_.app->parsed()) return {to_sources(serve_, model(serve_)), ServeOptions{}};
+  if (logits_.app->parsed()) return {to_sources(logits_, model(logits_)), logits_options_};
+  if (bench_.app->parsed()) return {to_sources(bench_, model(bench_)), bench_options_};
+  if (pull_.app->parsed()) return {to_sources(pull_, model(pull_)), pull_options_};
+  return {to_sources(ls_, std::nullopt), LsOptions{}};
+}
+
+std::variant<Invocation, HelpText> CommandLine::parse(std::vector<std::string> arguments) {
+  if (arguments.empty()) return HelpText{kOverview};
+  const std::string first = arguments.front();
+  const auto is_first = [&](CLI::App* sub) { return sub->get_name() == first; };
+  if (!first.starts_with('-') && app_.get_subcommands(is_first).empty()) {
+    fail(ErrorKind::kInvalidRequest, "unknown command {}\nTry: cohort --help", printable(first));
+  }
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    app_.parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    return HelpText{app_.help("", CLI::AppFormatMode::Normal)};
+  } catch (const CLI::CallForVersion&) {
+    return HelpText{version_line() + "\n"};
+  } catch (const CLI::ParseError& error) {
+    const auto parsed = app_.get_subcommands();
+    fail(ErrorKind::kInvalidRequest, "{}\nTry: cohort {}{}--help", error.what(),
+         parsed.empty() ? "" : parsed.front()->get_name(), parsed.empty() ? "" : " ");
+  }
+  return invocation();
+}
+
+}  // namespace
+
+std::variant<Invocation, HelpText> parse_command_line(std::vector<std::string> arguments) {
+  return CommandLine().parse(std::move(arguments));
+}
+
+}  // namespace cohort::app

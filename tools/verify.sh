@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# The long checks that `make test` has no time for: every preset's tests, the client suite against
+# the sanitized server, longer fuzzing, the package. Writes docs/verify-DATE.md, to be committed.
+#   FUZZ_S  seconds for each fuzz target (default 300)
+set -uo pipefail
+cd "$(dirname "$0")/.."
+report=docs/verify-$(date +%F).md
+python=$PWD/.deps/venv/bin/python
+failed=0
+
+# step NAME COMMAND...: runs it, keeps its log, adds a row to the report.
+step() {
+  local name=$1 start=$SECONDS result=passed log
+  shift
+  log=build/verify-${name// /-}.log
+  echo "verify: $name"
+  "$@" >"$log" 2>&1 || { result=FAILED; failed=1; tail -20 "$log"; }
+  echo "| $name | \`$*\` | $result | $((SECONDS - start)) s |" >>"$report"
+}
+
+configure_and_test() {
+  cmake --preset "$1" && ninja -C "build/$1" && ctest --preset "$1" -j2
+}
+
+fuzz() {
+  cmake --preset fuzz && ninja -C build/fuzz || return 1
+  local target name
+  for target in build/fuzz/tests/*_fuzz; do
+    name=$(basename "$target" _fuzz)
+    mkdir -p "build/fuzz/found/$name"
+    "$target" -max_total_time="${FUZZ_S:-300}" -timeout=10 -rss_limit_mb=1024 \
+      -artifact_prefix="build/fuzz/found/$name/" "build/fuzz/found/$name" "tests/fuzz/corpus/$name" \
+      || return 1
+  done
+}
+
+sanitized_clients() {
+  COHORT_BINARY=$PWD/build/dev/cohort "$python" -m pytest tests/client -q
+}
+
+mkdir -p build docs
+{
+  echo "# Verification of $(date +%F)"
+  echo
+  echo "Commit $(git rev-parse --short HEAD), $(nproc) cores, $(uname -sm). Made by \`make verify\`."
+  echo
+  echo "| check | command | result | time |"
+  echo "| --- | --- | --- | --- |"
+} >"$report"
+
+step "release tests" make test
+step "address and undefined sanitizers" configure_and_test dev
+step "thread sanitizer" configure_and_test tsan
+step "clients of the sanitized server" sanitized_clients
+step "fuzzing" fuzz
+step "package" make dist
+echo "verify: wrote $report"
+exit $failed
