@@ -31,13 +31,16 @@ if(COHORT_MLX)
   cohort_room(serving SOURCES serving/*.cpp DEPENDS cohort_engine)
 endif()
 
-cohort_room(app SOURCES app/cli_*.cpp app/command_line.cpp app/version.cpp
-  DEPENDS cohort_base cohort_hub)
-target_compile_definitions(cohort_app PRIVATE COHORT_VERSION="${PROJECT_VERSION}")
+cohort_room(app_plumbing SOURCES app/command_line.cpp app/cli_pull.cpp app/cli_ls.cpp
+  app/version.cpp DEPENDS cohort_hub)
+target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_VERSION="${PROJECT_VERSION}")
 if(COHORT_MLX)
-  target_compile_definitions(cohort_app PRIVATE COHORT_WITH_MLX)
-  target_link_libraries(cohort_app PUBLIC mlx)
+  target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_WITH_MLX)
+  target_link_libraries(cohort_app_plumbing PUBLIC mlx)
+  cohort_room(app SOURCES app/cli_bench.cpp app/cli_logits.cpp app/cli_run.cpp app/cli_serve.cpp
+    app/loading.cpp
+    DEPENDS cohort_app_plumbing cohort_serving)
+  add_executable(cohort src/app/main.cpp)
+  target_link_libraries(cohort PRIVATE cohort_app cohort_warnings)
+  include(cmake/install.cmake)
 endif()
-add_executable(cohort src/app/main.cpp)
-target_link_libraries(cohort PRIVATE cohort_app cohort_warnings)
-include(cmake/install.cmake)
