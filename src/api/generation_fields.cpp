@@ -60,7 +60,7 @@ Draft read_fields(const json::object& body, std::span<const Field> fields,
       throw Error(ErrorKind::kInvalidRequest,
                   fmt::format("unknown field {}; supported: {}", quoted(name),
                               supported_names(fields)),
-                  std::string(name.substr(0, 256)), "unknown_parameter");
+                  std::string(shortened(name)), "unknown_parameter");
     }
   }
   if (draft.max_completion_tokens) {
@@ -175,7 +175,7 @@ void read_stream_options(const Reading& reading) {
   }
   for (const auto& [key, value] : reading.value.get_object()) {
     if (value.is_null()) continue;
-    const std::string name = fmt::format("stream_options.{}", std::string_view(key).substr(0, 64));
+    const std::string name = fmt::format("stream_options.{}", shortened(key));
     if (key == "include_usage") {
       reading.draft.include_usage = read_bool(value, name);
     } else if (key == "include_obfuscation" || key == "continuous_usage_stats") {

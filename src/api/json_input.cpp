@@ -18,12 +18,17 @@ void refuse_unsupported(std::string_view param, const std::string& message, std:
   throw Error(ErrorKind::kUnsupported, message, std::string(param), std::string(code));
 }
 
-std::string quoted(std::string_view text) {
+std::string_view shortened(std::string_view text) {
   constexpr size_t kMostBytes = 64;
-  if (text.size() <= kMostBytes) return fmt::format("'{}'", text);
+  if (text.size() <= kMostBytes) return text;
   size_t end = kMostBytes;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return fmt::format("'{}...'", text.substr(0, end));
+  return text.substr(0, end);
+}
+
+std::string quoted(std::string_view text) {
+  const std::string_view start = shortened(text);
+  return fmt::format("'{}{}'", start, start.size() < text.size() ? "..." : "");
 }
 
 json::object parse_object(std::string_view body) {

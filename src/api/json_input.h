@@ -15,7 +15,9 @@ namespace cohort::api {
 [[noreturn]] void refuse_unsupported(std::string_view param, const std::string& message,
                                      std::string_view code = "unsupported_value");
 
-/// What a client sent, quoted for a message: at most 64 bytes, cut between characters.
+/// The beginning of what a client sent: at most 64 bytes, cut between characters.
+std::string_view shortened(std::string_view text);
+/// The same for a message, in quotes.
 std::string quoted(std::string_view text);
 
 /// Parses a request body.

@@ -87,7 +87,7 @@ prompt::Message read_message(const json::value& value, const std::string& name) 
   bool has_content = false;
   for (const auto& [key, field] : value.get_object()) {
     if (field.is_null()) continue;
-    const std::string field_name = fmt::format("{}.{}", name, std::string_view(key).substr(0, 64));
+    const std::string field_name = fmt::format("{}.{}", name, shortened(key));
     if (key == "role") {
       read_role(field, field_name, message);
     } else if (key == "content") {
