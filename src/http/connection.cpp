@@ -45,11 +45,12 @@ std::optional<api::Reply> reply_to(const beast::error_code& error) {
   return api::error_reply(400, "malformed HTTP: " + error.message(), "", "malformed_http");
 }
 
+/// A header that may occur once. Repeated, it is empty, which no check lets through.
 template <class Fields>
 std::optional<std::string_view> header(const Fields& fields, wire::field name) {
   const auto found = fields.find(name);
   if (found == fields.end()) return std::nullopt;
-  return found->value();
+  return fields.count(name) == 1 ? found->value() : std::string_view();
 }
 
 }  // namespace
@@ -88,7 +89,8 @@ RequestHead Connection::Exchange::head() const {
                    .hosts = {},
                    .origin = header(fields, wire::field::origin),
                    .content_type = header(fields, wire::field::content_type),
-                   .content_encoding = header(fields, wire::field::content_encoding)};
+                   .content_encoding = header(fields, wire::field::content_encoding),
+                   .transfer_encoding = header(fields, wire::field::transfer_encoding)};
   const auto [begin, end] = fields.equal_range(wire::field::host);
   for (auto host = begin; host != end; ++host) head.hosts.push_back(host->value());
   return head;

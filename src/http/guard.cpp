@@ -78,6 +78,10 @@ std::optional<api::Reply> Guard::refuse(const RequestHead& head) const {
   if (!head.target.starts_with('/')) {
     return api::error_reply(400, "the request target must be a path", "", "bad_target");
   }
+  if (head.transfer_encoding && !(head.http_1_1 && lower(*head.transfer_encoding) == "chunked")) {
+    return api::error_reply(400, "the only Transfer-Encoding supported is chunked", "",
+                            "bad_transfer_encoding");
+  }
   if (head.hosts.size() > 1 || (head.hosts.empty() && head.http_1_1)) {
     return api::error_reply(400, "exactly one Host header is required", "", "bad_host");
   }
