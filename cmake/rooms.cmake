@@ -10,3 +10,7 @@ target_include_directories(cohort_stream PUBLIC src)
 target_link_libraries(cohort_stream PUBLIC cohort_base PRIVATE cohort_warnings)
 cohort_room(api DEPENDS cohort_base cohort_stream Boost::headers)
 cohort_room(http DEPENDS cohort_api)
+if(COHORT_SANITIZE STREQUAL "thread")
+  # Asio's fences only back up its locks, and the thread sanitizer does not know fences.
+  target_compile_definitions(cohort_http PUBLIC BOOST_ASIO_DISABLE_FENCED_BLOCK)
+endif()

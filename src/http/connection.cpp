@@ -50,7 +50,8 @@ template <class Fields>
 std::optional<std::string_view> header(const Fields& fields, wire::field name) {
   const auto found = fields.find(name);
   if (found == fields.end()) return std::nullopt;
-  return fields.count(name) == 1 ? found->value() : std::string_view();
+  if (fields.count(name) > 1) return "";
+  return found->value();
 }
 
 }  // namespace
