@@ -69,7 +69,9 @@ constexpr Field kFields[] = {
     {"stream_options", read_stream_options},
 };
 
-json::object text_part(std::string_view text) { return {{"text", text}}; }
+json::object text_part(std::string_view text) {
+  return {{"text", text}};
+}
 
 constexpr AnswerShape kShape{.id_prefix = "cmpl-",
                              .object = "text_completion",

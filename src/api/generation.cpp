@@ -149,8 +149,8 @@ Reply whole_answer(const AnswerShape& shape, const AnswerHead& head, const Event
     text += event.text;
     completion_tokens += event.ids.size();
   }
-  json::object answer = body(shape.object, head,
-                             {choice(shape.whole(text), finish_name(*all.back().finish))});
+  json::object answer =
+      body(shape.object, head, {choice(shape.whole(text), finish_name(*all.back().finish))});
   answer["usage"] = usage(head.prompt_tokens, completion_tokens);
   return {.body = json::serialize(answer)};
 }

@@ -36,8 +36,8 @@ void add_stop(const json::value& value, std::string_view name, Draft& draft) {
 int32_t read_token_id(std::string_view key, std::string_view name, int32_t vocab_size) {
   int32_t id = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-  const bool canonical = error == std::errc() && end == key.data() + key.size() &&
-                         fmt::format_int(id).str() == key;
+  const bool canonical =
+      error == std::errc() && end == key.data() + key.size() && fmt::format_int(id).str() == key;
   if (!canonical || id < 0 || id >= vocab_size) {
     refuse(name, fmt::format("{} has the key {}: keys must be token ids from 0 to {}", name,
                              quoted(key), vocab_size - 1));
@@ -57,10 +57,10 @@ Draft read_fields(const json::object& body, std::span<const Field> fields,
     if (field != fields.end()) {
       field->read({.value = value, .name = field->name, .model = model, .draft = draft});
     } else if (!accept_harmless(name, value)) {
-      throw Error(ErrorKind::kInvalidRequest,
-                  fmt::format("unknown field {}; supported: {}", quoted(name),
-                              supported_names(fields)),
-                  std::string(shortened(name)), "unknown_parameter");
+      throw Error(
+          ErrorKind::kInvalidRequest,
+          fmt::format("unknown field {}; supported: {}", quoted(name), supported_names(fields)),
+          std::string(shortened(name)), "unknown_parameter");
     }
   }
   if (draft.max_completion_tokens) {
@@ -181,9 +181,10 @@ void read_stream_options(const Reading& reading) {
     } else if (key == "include_obfuscation" || key == "continuous_usage_stats") {
       if (read_bool(value, name)) refuse_unsupported(name, fmt::format("{} must be false", name));
     } else {
-      refuse(name, fmt::format("unknown field {} in stream_options; supported: include_usage",
-                               quoted(key)),
-             "unknown_parameter");
+      refuse(
+          name,
+          fmt::format("unknown field {} in stream_options; supported: include_usage", quoted(key)),
+          "unknown_parameter");
     }
   }
 }

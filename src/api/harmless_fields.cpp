@@ -1,5 +1,5 @@
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "api/generation_fields.h"
 #include "api/json_input.h"
@@ -10,28 +10,48 @@ namespace json = boost::json;
 
 namespace {
 
-bool any_bool(const json::value& value) { return value.is_bool(); }
-bool any_text(const json::value& value) { return value.is_string(); }
-bool any_object(const json::value& value) { return value.is_object(); }
-bool is_true(const json::value& value) { return value == json::value(true); }
-bool is_false(const json::value& value) { return value == json::value(false); }
+bool any_bool(const json::value& value) {
+  return value.is_bool();
+}
+bool any_text(const json::value& value) {
+  return value.is_string();
+}
+bool any_object(const json::value& value) {
+  return value.is_object();
+}
+bool is_true(const json::value& value) {
+  return value == json::value(true);
+}
+bool is_false(const json::value& value) {
+  return value == json::value(false);
+}
 bool is_zero(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 0;
 }
 bool is_one(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 1;
 }
-bool empty_text(const json::value& value) { return value == json::value(""); }
+bool empty_text(const json::value& value) {
+  return value == json::value("");
+}
 bool empty_list(const json::value& value) {
   return value.is_array() && value.get_array().empty();
 }
-bool is_none(const json::value& value) { return value == json::value("none"); }
-bool none_or_auto(const json::value& value) { return is_none(value) || value == json::value("auto"); }
-bool is_medium(const json::value& value) { return value == json::value("medium"); }
+bool is_none(const json::value& value) {
+  return value == json::value("none");
+}
+bool none_or_auto(const json::value& value) {
+  return is_none(value) || value == json::value("auto");
+}
+bool is_medium(const json::value& value) {
+  return value == json::value("medium");
+}
 bool default_tier(const json::value& value) {
   return value == json::value("auto") || value == json::value("default");
 }
-bool only_text(const json::value& value) { return value == json::value(json::array{"text"}); }
+bool only_text(const json::value& value) {
+  return value == json::value(json::array{"text"});
+}
 bool text_format(const json::value& value) {
   return value == json::value(json::object{{"type", "text"}});
 }

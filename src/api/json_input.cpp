@@ -36,7 +36,8 @@ json::object parse_object(std::string_view body) {
   options.max_depth = 100;
   json::error_code error;
   json::value value = json::parse(body, error, {}, options);
-  if (error) refuse("", fmt::format("the body is not valid JSON: {}", error.message()), "invalid_json");
+  if (error)
+    refuse("", fmt::format("the body is not valid JSON: {}", error.message()), "invalid_json");
   if (!value.is_object()) refuse("", "the body must be a JSON object", "invalid_json");
   return std::move(value.get_object());
 }
@@ -66,8 +67,7 @@ float read_float(const json::value& value, std::string_view name, Bounds bounds)
   const auto exact = value.to_number<double>();
   // A double beyond the range of float has no float value: leave it to the check as infinity.
   const bool fits = std::abs(exact) <= std::numeric_limits<float>::max();
-  const float number =
-      fits ? static_cast<float>(exact) : std::numeric_limits<float>::infinity();
+  const float number = fits ? static_cast<float>(exact) : std::numeric_limits<float>::infinity();
   const bool above = bounds.above_least ? number > bounds.least : number >= bounds.least;
   const bool below = bounds.below_most ? number < bounds.most : number <= bounds.most;
   if (!above || !below) {

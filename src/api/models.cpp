@@ -13,10 +13,8 @@ namespace json = boost::json;
 namespace {
 
 json::object describe(const std::string& id, const serving::ModelInfo& info) {
-  json::object model{{"id", id},
-                     {"object", "model"},
-                     {"created", info.created_unix_s},
-                     {"owned_by", "cohort"}};
+  json::object model{
+      {"id", id}, {"object", "model"}, {"created", info.created_unix_s}, {"owned_by", "cohort"}};
   if (info.context_tokens > 0) model["context_length"] = info.context_tokens;
   return model;
 }

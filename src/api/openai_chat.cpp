@@ -17,8 +17,9 @@ constexpr size_t kMessagesMax = 65536;
 
 // What the template gets from us; a request must not replace it.
 constexpr std::string_view kReservedVariables[] = {
-    "messages",  "add_generation_prompt", "continue_final_message", "tokenize", "chat_template",
-    "bos_token", "eos_token",             "raise_exception",        "strftime_now"};
+    "messages",  "add_generation_prompt", "continue_final_message",
+    "tokenize",  "chat_template",         "bos_token",
+    "eos_token", "raise_exception",       "strftime_now"};
 
 void read_role(const json::value& value, const std::string& name, prompt::Message& message) {
   constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant"};
@@ -40,9 +41,8 @@ std::string_view read_part(const json::value& part, const std::string& name) {
   const std::string type_name = name + ".type";
   if (!type) refuse(type_name, type_name + " is required", "missing_required_parameter");
   if (read_text(*type, type_name) != "text") {
-    refuse_unsupported(type_name,
-                       fmt::format("{} is {}; this model takes only 'text'", type_name,
-                                   quoted(type->get_string())));
+    refuse_unsupported(type_name, fmt::format("{} is {}; this model takes only 'text'", type_name,
+                                              quoted(type->get_string())));
   }
   const json::value* text = fields.if_contains("text");
   const std::string text_name = name + ".text";
@@ -96,10 +96,10 @@ prompt::Message read_message(const json::value& value, const std::string& name) 
     } else if (key == "name") {
       message.name = read_text(field, field_name);
     } else if (!is_empty_leftover(key, field)) {
-      refuse_unsupported(field_name,
-                         fmt::format("{} is not supported; supported: role, content, name",
-                                     quoted(field_name)),
-                         "unknown_parameter");
+      refuse_unsupported(
+          field_name,
+          fmt::format("{} is not supported; supported: role, content, name", quoted(field_name)),
+          "unknown_parameter");
     }
   }
   if (message.role.empty()) {
@@ -162,8 +162,8 @@ constexpr Field kFields[] = {
 };
 
 json::object message_part(std::string_view text) {
-  return {{"message",
-           json::object{{"role", "assistant"}, {"content", text}, {"refusal", nullptr}}}};
+  return {
+      {"message", json::object{{"role", "assistant"}, {"content", text}, {"refusal", nullptr}}}};
 }
 
 json::object delta_part(std::string_view text) {

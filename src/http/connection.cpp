@@ -37,8 +37,7 @@ std::optional<api::Reply> reply_to(const beast::error_code& error) {
   if (error == wire::error::body_limit) {
     return api::error_reply(413, "the request body is too large", "", "body_too_large");
   }
-  const bool closed =
-      error == wire::error::end_of_stream || error == wire::error::partial_message;
+  const bool closed = error == wire::error::end_of_stream || error == wire::error::partial_message;
   if (closed || error.category() != wire::make_error_code(wire::error::bad_target).category()) {
     return std::nullopt;
   }
@@ -326,7 +325,8 @@ asio::awaitable<void> Connection::linger() {
   set_deadline(kLingerTime);
   while (!failed) {
     buffer_.clear();
-    const auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kResult);
+    const auto [error, size] =
+        co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kResult);
     failed = error;
   }
   close();
@@ -336,7 +336,9 @@ void Connection::set_deadline(std::chrono::milliseconds from_now) {
   deadline_ = Clock::now() + from_now;
 }
 
-void Connection::clear_deadline() { deadline_ = Clock::time_point::max(); }
+void Connection::clear_deadline() {
+  deadline_ = Clock::time_point::max();
+}
 
 void Connection::check_deadline(Clock::time_point now) {
   if (now >= deadline_) close();

@@ -23,8 +23,7 @@ std::optional<std::string> host_of(std::string_view authority) {
   const bool bracketed = authority.starts_with('[');
   const size_t end = bracketed ? authority.find(']') : authority.find(':');
   if (bracketed && end == std::string_view::npos) return std::nullopt;
-  const std::string_view host =
-      bracketed ? authority.substr(1, end - 1) : authority.substr(0, end);
+  const std::string_view host = bracketed ? authority.substr(1, end - 1) : authority.substr(0, end);
   std::string_view port =
       end == std::string_view::npos ? "" : authority.substr(bracketed ? end + 1 : end);
   if (!port.empty() && port.front() != ':') return std::nullopt;

@@ -56,7 +56,8 @@ std::variant<Match, api::Reply> Router::find(std::string_view method,
   }
   if (allowed.empty()) {
     std::string known;
-    for (const api::Route& route : routes_) known += fmt::format(" {} {},", route.method, route.path);
+    for (const api::Route& route : routes_)
+      known += fmt::format(" {} {},", route.method, route.path);
     if (!known.empty()) known.pop_back();
     return api::error_reply(404, "no such endpoint; there are:" + known, "", "not_found");
   }

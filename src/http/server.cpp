@@ -37,8 +37,8 @@ Guard guard_of(const ServerOptions& options) {
 
 /// How often deadlines are looked at: a small part of the shortest one.
 std::chrono::milliseconds tick_of(const ServerOptions& options) {
-  const auto shortest = std::min({options.idle_timeout, options.header_timeout,
-                                  options.body_timeout, options.write_timeout});
+  const auto shortest = std::min(
+      {options.idle_timeout, options.header_timeout, options.body_timeout, options.write_timeout});
   return std::clamp(shortest / 4, std::chrono::milliseconds(5), std::chrono::milliseconds(1000));
 }
 
@@ -73,8 +73,8 @@ void Server::Impl::bind() {
   const std::string& host = shared.options.host;
   boost::system::error_code error;
   tcp::resolver resolver(io);
-  const auto addresses = resolver.resolve(host, std::to_string(shared.options.port),
-                                          tcp::resolver::passive, error);
+  const auto addresses =
+      resolver.resolve(host, std::to_string(shared.options.port), tcp::resolver::passive, error);
   if (!error) {
     const tcp::endpoint endpoint = addresses.begin()->endpoint();
     acceptor.open(endpoint.protocol(), error);
@@ -140,7 +140,9 @@ bool Server::Impl::wait_until_empty(std::chrono::milliseconds patience) {
 Server::Server(std::vector<api::Route> routes, ServerOptions options)
     : impl_(std::make_unique<Impl>(std::move(routes), options)) {}
 
-Server::~Server() { stop(); }
+Server::~Server() {
+  stop();
+}
 
 void Server::start() {
   std::signal(SIGPIPE, SIG_IGN);
@@ -150,7 +152,9 @@ void Server::start() {
   impl_->thread = std::thread([impl = impl_.get()] { impl->io.run(); });
 }
 
-uint16_t Server::port() const { return impl_->acceptor.local_endpoint().port(); }
+uint16_t Server::port() const {
+  return impl_->acceptor.local_endpoint().port();
+}
 
 std::string Server::url() const {
   const std::string& host = impl_->shared.options.host;
@@ -162,7 +166,8 @@ void Server::stop() {
   if (!impl_->thread.joinable()) return;
   asio::post(impl_->io, [impl = impl_.get()] {
     impl->shared.draining = true;
-    impl->acceptor.close();
+    boost::system::error_code ignored;
+    impl->acceptor.close(ignored);
     for (const auto& connection : impl->connections) connection->close_if_idle();
   });
   if (!impl_->wait_until_empty(impl_->shared.options.drain_timeout)) {

@@ -1,6 +1,6 @@
 // From requests to bodies and chunks, over the echo service.
-#include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <boost/json.hpp>
 
 #include "api/error_body.h"
 #include "api/generation.h"
@@ -198,10 +198,9 @@ TEST(Failure, ThatIsTheCallersIsTold) {
 }
 
 TEST(Failure, ByCancellationIsNotAnAnswer) {
-  const Reply reply = whole_answer({}, {}, {{.text = "half",
-                                             .ids = {1},
-                                             .finish = engine::FinishReason::kCancelled,
-                                             .error = {}}});
+  const Reply reply = whole_answer(
+      {}, {},
+      {{.text = "half", .ids = {1}, .finish = engine::FinishReason::kCancelled, .error = {}}});
   EXPECT_EQ(reply.status, 503);
 }
 
@@ -236,8 +235,8 @@ TEST(Model, UnknownOneIsNotFound) {
                                "Echo",   "echo ",      std::string(4096, 'x'),
                                "%65cho", "\\u0435cho", "echo\\u0000"};
   for (const std::string& name : names) {
-    const Error error = error_of(
-        [&] { chat_completion(service, chat_body("\"model\":\"" + name + "\"")); });
+    const Error error =
+        error_of([&] { chat_completion(service, chat_body("\"model\":\"" + name + "\"")); });
     EXPECT_EQ(error.kind(), ErrorKind::kNotFound) << name;
     EXPECT_EQ(error.code(), "model_not_found");
     EXPECT_EQ(error.param(), "model");

@@ -18,10 +18,9 @@ const serving::ModelInfo kModel{.ids = {"m"},
                                 .has_chat_template = true};
 
 Draft chat(const std::string& fields) {
-  return read_chat(
-      parse_object(R"({"messages":[{"role":"user","content":"hi"}])" +
-                   (fields.empty() ? "" : "," + fields) + "}"),
-      kModel);
+  return read_chat(parse_object(R"({"messages":[{"role":"user","content":"hi"}])" +
+                                (fields.empty() ? "" : "," + fields) + "}"),
+                   kModel);
 }
 
 Draft completion_with(const std::string& fields) {
@@ -43,7 +42,9 @@ struct Refused {
   std::string param;
 };
 
-void PrintTo(const Refused& refused, std::ostream* out) { *out << refused.fields.substr(0, 80); }
+void PrintTo(const Refused& refused, std::ostream* out) {
+  *out << refused.fields.substr(0, 80);
+}
 
 class ChatRefuses : public ::testing::TestWithParam<Refused> {};
 
@@ -124,8 +125,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"("stream_options":{"include_obfuscation":true})",
                 "stream_options.include_obfuscation"},
         Refused{R"("max_tokens":5,"max_completion_tokens":6)", "max_completion_tokens"},
-        Refused{R"("model":5)", "model"}, Refused{R"("chat_template_kwargs":[])",
-                                                  "chat_template_kwargs"},
+        Refused{R"("model":5)", "model"},
+        Refused{R"("chat_template_kwargs":[])", "chat_template_kwargs"},
         Refused{R"("chat_template_kwargs":{"messages":[]})", "chat_template_kwargs"},
         Refused{R"("chat_template_kwargs":{"add_generation_prompt":false})",
                 "chat_template_kwargs"},
@@ -144,7 +145,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"("":1)", ""}, Refused{R"("messages":[])", "messages"},
         Refused{R"("messages":"hi")", "messages"}));
 
-std::string message(std::string_view text) { return fmt::format("\"messages\":[{}]", text); }
+std::string message(std::string_view text) {
+  return fmt::format("\"messages\":[{}]", text);
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Messages, ChatRefuses,
@@ -166,8 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{message(R"({"role":"user","content":[{"type":"image_url","image_url":{}}]})"),
                 "messages[0].content[0].type"},
         Refused{message(R"({"role":"robot","content":"a"})"), "messages[0].role"},
-        Refused{message(R"({"role":"tool","content":"a","tool_call_id":"x"})"),
-                "messages[0].role"},
+        Refused{message(R"({"role":"tool","content":"a","tool_call_id":"x"})"), "messages[0].role"},
         Refused{message(R"({"role":5,"content":"a"})"), "messages[0].role"},
         Refused{message(R"({"role":"user","content":"a","name":5})"), "messages[0].name"},
         Refused{message(R"({"role":"user","content":"a","extra":5})"), "messages[0].extra"},
@@ -197,12 +199,12 @@ INSTANTIATE_TEST_SUITE_P(
         R"("max_tokens":5,"max_completion_tokens":5)"));
 
 TEST(ChatFields, AreReadExactly) {
-  const Draft draft = chat(
-      R"("model":"x","max_tokens":7,"temperature":2,"top_p":1,"top_k":40,"min_p":0.05,)"
-      R"("repetition_penalty":1.1,"presence_penalty":-2,"frequency_penalty":2,"seed":5,)"
-      R"("stop":["\n","END"],"logit_bias":{"0":-100,"299":100},"ignore_eos":true,)"
-      R"("stream":true,"stream_options":{"include_usage":true},)"
-      R"("chat_template_kwargs":{"enable_thinking":false})");
+  const Draft draft =
+      chat(R"("model":"x","max_tokens":7,"temperature":2,"top_p":1,"top_k":40,"min_p":0.05,)"
+           R"("repetition_penalty":1.1,"presence_penalty":-2,"frequency_penalty":2,"seed":5,)"
+           R"("stop":["\n","END"],"logit_bias":{"0":-100,"299":100},"ignore_eos":true,)"
+           R"("stream":true,"stream_options":{"include_usage":true},)"
+           R"("chat_template_kwargs":{"enable_thinking":false})");
   EXPECT_EQ(draft.model, "x");
   EXPECT_EQ(draft.request.max_tokens, 7);
   EXPECT_EQ(draft.request.sampling.temperature, 2.0f);

@@ -9,17 +9,13 @@ namespace {
 const Guard kGuard{.hosts = {"my-server.lan"}, .origins = {"https://chat.example"}};
 
 int status_for_host(std::string_view host) {
-  const auto refusal = kGuard.refuse({.method = "GET",
-                                      .target = "/health",
-                                      .hosts = {host}});
+  const auto refusal = kGuard.refuse({.method = "GET", .target = "/health", .hosts = {host}});
   return refusal ? refusal->status : 200;
 }
 
 int status_for_origin(std::string_view origin, std::string_view host = "192.168.1.5:8080") {
-  const auto refusal = kGuard.refuse({.method = "GET",
-                                      .target = "/health",
-                                      .hosts = {host},
-                                      .origin = origin});
+  const auto refusal =
+      kGuard.refuse({.method = "GET", .target = "/health", .hosts = {host}, .origin = origin});
   return refusal ? refusal->status : 200;
 }
 
@@ -50,9 +46,7 @@ TEST(Guard, RefusesHostNamesThatAnAttackerCanPointHere) {
 }
 
 TEST(Guard, WantsExactlyOneHost) {
-  RequestHead head{.method = "GET",
-                   .target = "/",
-                   .hosts = {"localhost", "localhost"}};
+  RequestHead head{.method = "GET", .target = "/", .hosts = {"localhost", "localhost"}};
   EXPECT_EQ(kGuard.refuse(head)->status, 400);
   head.hosts = {};
   EXPECT_EQ(kGuard.refuse(head)->status, 400);
@@ -94,9 +88,7 @@ TEST(Guard, TakesOnlyPlainJson) {
 
 TEST(Guard, TakesOnlyPathsAsTargets) {
   for (const auto* target : {"*", "http://localhost/health", "localhost:80", ""}) {
-    const auto refusal = kGuard.refuse({.method = "GET",
-                                        .target = target,
-                                        .hosts = {"localhost"}});
+    const auto refusal = kGuard.refuse({.method = "GET", .target = target, .hosts = {"localhost"}});
     ASSERT_TRUE(refusal) << target;
     EXPECT_EQ(refusal->status, 400);
   }

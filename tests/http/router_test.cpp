@@ -8,7 +8,9 @@
 namespace cohort::http {
 namespace {
 
-api::Outcome named(const std::string& name) { return api::Reply{.body = name}; }
+api::Outcome named(const std::string& name) {
+  return api::Reply{.body = name};
+}
 
 const Router kRouter({
     {"GET", "/v1/models", api::Work::kQuick, [](const api::Call&) { return named("list"); }},

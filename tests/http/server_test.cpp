@@ -98,8 +98,8 @@ TEST(Server, ClosesWhenAsked) {
 TEST(Server, AnswersPipelinedRequestsInOrder) {
   Running running;
   auto client = running.client();
-  ASSERT_TRUE(client.send(complete(R"(,"stream":true)") + get("/nothing") + complete("") +
-                          get("/health")));
+  ASSERT_TRUE(
+      client.send(complete(R"(,"stream":true)") + get("/nothing") + complete("") + get("/health")));
   EXPECT_TRUE(client.read_response().body.ends_with("[DONE]\n\n"));
   EXPECT_EQ(client.read_response().status, 404);
   EXPECT_EQ(client.read_response().status, 200);
@@ -129,8 +129,10 @@ TEST(Server, SpeaksHttp10) {
 
   auto streaming = running.client();
   const std::string body = R"({"prompt":"ab","stream":true})";
-  streaming.send("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
-                 "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  streaming.send(
+      "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+      "Content-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body);
   const RawResponse response = streaming.read_response();
   EXPECT_EQ(response.head.find("chunked"), std::string::npos);
   EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
@@ -139,15 +141,16 @@ TEST(Server, SpeaksHttp10) {
 TEST(Server, TakesChunkedBodiesAndExpect) {
   Running running;
   auto client = running.client();
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-              "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-              "5\r\n{\"pro\r\n");
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+      "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "5\r\n{\"pro\r\n");
   std::this_thread::sleep_for(10ms);
   client.send("b\r\nmpt\":\"abc\"}\r\n0\r\n\r\n");
   EXPECT_EQ(client.read_response().status, 200);
 
-  const std::string request = post("/v1/completions", R"({"prompt":"abc"})",
-                                   "Expect: 100-continue\r\n");
+  const std::string request =
+      post("/v1/completions", R"({"prompt":"abc"})", "Expect: 100-continue\r\n");
   const size_t head = request.find("\r\n\r\n") + 4;
   client.send(request.substr(0, head));
   EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
@@ -162,14 +165,15 @@ TEST(Server, AnswersHeadAndOptions) {
   const RawResponse head = client.read_response(true);
   EXPECT_EQ(head.status, 200);
   EXPECT_NE(head.head.find("Content-Length: 15"), std::string::npos);
-  client.send("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-              "Origin: http://localhost:3000\r\n"
-              "Access-Control-Request-Headers: authorization,x-stainless-os\r\n\r\n");
+  client.send(
+      "OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+      "Origin: http://localhost:3000\r\n"
+      "Access-Control-Request-Headers: authorization,x-stainless-os\r\n\r\n");
   const RawResponse options = client.read_response();
   EXPECT_EQ(options.status, 204);
-  for (const char* line : {"Allow: POST, OPTIONS\r\n",
-                           "Access-Control-Allow-Origin: http://localhost:3000\r\n",
-                           "Access-Control-Allow-Headers: authorization,x-stainless-os\r\n"}) {
+  for (const char* line :
+       {"Allow: POST, OPTIONS\r\n", "Access-Control-Allow-Origin: http://localhost:3000\r\n",
+        "Access-Control-Allow-Headers: authorization,x-stainless-os\r\n"}) {
     EXPECT_NE(options.head.find(line), std::string::npos) << options.head;
   }
   client.send("DELETE /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -185,8 +189,9 @@ TEST(Server, GivesAForeignPageNothing) {
   EXPECT_EQ(response.head.find("Access-Control"), std::string::npos);
   client.send("GET /v1/models HTTP/1.1\r\nHost: evil.com\r\n\r\n");
   EXPECT_EQ(client.read_response().status, 403);
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
-              "Content-Length: 15\r\n\r\n{\"prompt\":\"abc\"}");
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+      "Content-Length: 15\r\n\r\n{\"prompt\":\"abc\"}");
   EXPECT_EQ(client.read_response().status, 415);
   EXPECT_EQ(running.service.tokens_made(), 0u);
 }
@@ -232,9 +237,9 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{kPostHead + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n"
                               "0\r\n\r\n",
                   400},
-        Malformed{kPostHead + "Content-Type: text/plain\r\nContent-Length: 16\r\n\r\n" +
-                      kPromptBody,
-                  415},
+        Malformed{
+            kPostHead + "Content-Type: text/plain\r\nContent-Length: 16\r\n\r\n" + kPromptBody,
+            415},
         Malformed{kPostHead + "Transfer-Encoding: identity\r\n\r\n" + get("/health"), 400},
         Malformed{"GET /health HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
         Malformed{kPostHead + "Content-Length: -1\r\n\r\n", 400},
@@ -253,7 +258,9 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"GET /health\r\n\r\n", 400},
         Malformed{"GET /hea lth HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
         Malformed{"GET /health HTTP/1.1\r\nHo st: localhost\r\n\r\n", 400},
-        Malformed{"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\x01" "b\r\n\r\n", 400},
+        Malformed{"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\x01"
+                  "b\r\n\r\n",
+                  400},
         Malformed{"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + std::string(70'000, 'x') +
                       "\r\n\r\n",
                   431},
@@ -505,8 +512,8 @@ TEST(Failure, MidStreamEndsWithoutDone) {
 TEST(Failure, OfTheTemplateIsTheCallers) {
   Running running;
   auto client = running.client();
-  client.send(post("/v1/chat/completions",
-                   R"({"messages":[{"role":"user","content":"refuse me"}]})"));
+  client.send(
+      post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"refuse me"}]})"));
   const RawResponse response = client.read_response();
   EXPECT_EQ(response.status, 400);
   EXPECT_NE(response.body.find(R"(the chat template refuses: \"refuse me\")"), std::string::npos);

@@ -147,8 +147,7 @@ bool EchoService::step(Row& row) {
   if (token == kEndToken && !row.request.ignore_eos) event.finish = engine::FinishReason::kStop;
   if (!event.finish && row.made >= row.max_tokens) event.finish = engine::FinishReason::kLength;
   const size_t whole_characters = safe_length(row.held, {});
-  const size_t length =
-      event.finish ? whole_characters : safe_length(row.held, row.request.stop);
+  const size_t length = event.finish ? whole_characters : safe_length(row.held, row.request.stop);
   event.text = row.held.substr(0, length);
   row.held.erase(0, length);
   const bool done = event.finish.has_value();
@@ -161,7 +160,8 @@ int32_t EchoService::next_token(const Row& row) const {
     if (bias == 100) return id;
   }
   if (row.request.sampling.temperature.value_or(0) > 0) {
-    uint64_t hash = (row.stream->seed() + 1) * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(row.made);
+    uint64_t hash =
+        (row.stream->seed() + 1) * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(row.made);
     hash = (hash ^ (hash >> 31)) * 0xBF58476D1CE4E5B9u;
     return 'a' + static_cast<int32_t>((hash >> 33) % 26);
   }

@@ -18,8 +18,8 @@ struct EchoOptions {
   std::chrono::microseconds token_time{0};
   int64_t context_tokens = 4096;
   int32_t vocab_size = 300;
-  bool silent = false;                    // takes requests and never produces a token
-  std::optional<int64_t> fail_at = {};    // the token at which a row fails with `failure`
+  bool silent = false;                  // takes requests and never produces a token
+  std::optional<int64_t> fail_at = {};  // the token at which a row fails with `failure`
   Error failure = Error(ErrorKind::kInternal, "bad block at 0x7f00 in /root/model.gguf");
 };
 

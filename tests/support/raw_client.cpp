@@ -31,7 +31,9 @@ RawClient::RawClient(uint16_t port, int receive_buffer_bytes)
   }
 }
 
-RawClient::~RawClient() { close(); }
+RawClient::~RawClient() {
+  close();
+}
 
 bool RawClient::send(std::string_view bytes) {
   while (!bytes.empty()) {
@@ -108,7 +110,9 @@ bool RawClient::closed_within(std::chrono::milliseconds patience) {
   }
 }
 
-void RawClient::close_writing() { ::shutdown(socket_, SHUT_WR); }
+void RawClient::close_writing() {
+  ::shutdown(socket_, SHUT_WR);
+}
 
 void RawClient::close() {
   if (socket_ >= 0) ::close(std::exchange(socket_, -1));
