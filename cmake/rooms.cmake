@@ -14,6 +14,12 @@ cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_me
 cohort_room(engine_plan SOURCES engine/stream.cpp engine/scheduler.cpp engine/sampler.cpp
   DEPENDS cohort_kernels_cpu)
 cohort_room(text SOURCES text/*.cpp DEPENDS cohort_base textkit)
+cohort_room(api SOURCES api/*.cpp DEPENDS cohort_engine_plan)
+cohort_room(http SOURCES http/*.cpp DEPENDS cohort_api)
+if(COHORT_SANITIZE STREQUAL "thread")
+  # Asio's fences only back up its locks, and the thread sanitizer does not know fences.
+  target_compile_definitions(cohort_http PUBLIC BOOST_ASIO_DISABLE_FENCED_BLOCK)
+endif()
 
 # The part of the store room that finds and downloads models.
 find_package(CURL REQUIRED)
@@ -39,7 +45,7 @@ if(COHORT_MLX)
   target_link_libraries(cohort_app_plumbing PUBLIC mlx)
   cohort_room(app SOURCES app/cli_bench.cpp app/cli_logits.cpp app/cli_run.cpp app/cli_serve.cpp
     app/loading.cpp
-    DEPENDS cohort_app_plumbing cohort_serving)
+    DEPENDS cohort_app_plumbing cohort_serving cohort_http)
   add_executable(cohort src/app/main.cpp)
   target_link_libraries(cohort PRIVATE cohort_app cohort_warnings)
   include(cmake/install.cmake)

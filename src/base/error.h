@@ -20,17 +20,23 @@ enum class ErrorKind {
   kInternal,        // 500: our fault
 };
 
-/// The one exception type of Cohort. `param` names the request field at fault, if there is one.
+/// The one exception type of Cohort. `param` names the request field at fault, if there is one;
+/// `code` is a machine-readable reason for APIs ("context_length_exceeded"), mostly empty.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message, std::string param = {})
-      : std::runtime_error(message), kind_(kind), param_(std::move(param)) {}
+  Error(ErrorKind kind, const std::string& message, std::string param = {}, std::string code = {})
+      : std::runtime_error(message),
+        kind_(kind),
+        param_(std::move(param)),
+        code_(std::move(code)) {}
   ErrorKind kind() const { return kind_; }
   const std::string& param() const { return param_; }
+  const std::string& code() const { return code_; }
 
  private:
   ErrorKind kind_;
   std::string param_;
+  std::string code_;
 };
 
 /// Throws Error{kind} with a formatted message: what is wrong and what would have worked.

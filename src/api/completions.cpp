@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "api/generation.h"
+#include "api/json_input.h"
+#include "api/openai.h"
+
+namespace cohort::api {
+
+namespace json = boost::json;
+
+namespace {
+
+bool holds_only_ids(const json::array& list) {
+  return std::ranges::all_of(list, [](const json::value& id) { return id.is_number(); });
+}
+
+std::vector<int32_t> read_ids(const json::array& list, const serving::ModelInfo& model) {
+  // Before anything is copied: a list longer than the context cannot be served.
+  require_context(list.size(), std::nullopt, model.context_tokens, "prompt");
+  std::vector<int32_t> ids;
+  ids.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    ids.push_back(static_cast<int32_t>(
+        read_integer(list[i], fmt::format("prompt[{}]", i), 0, model.vocab_size - 1)));
+  }
+  return ids;
+}
+
+/// "text", ["text"], [1, 2] or [[1, 2]].
+void read_prompt(const Reading& reading) {
+  constexpr std::string_view kForms =
+      "prompt must be a string or a list of token ids, or a list of one of these";
+  const json::value* prompt = &reading.value;
+  if (prompt->is_array() && !holds_only_ids(prompt->get_array())) {
+    const json::array& list = prompt->get_array();
+    if (list.size() != 1) {
+      refuse_unsupported("prompt", fmt::format("prompt has {} entries; {}", list.size(), kForms));
+    }
+    prompt = &list.front();
+  }
+  if (prompt->is_string()) {
+    reading.draft.prompt = std::string(prompt->get_string());
+  } else if (prompt->is_array() && !prompt->get_array().empty() &&
+             holds_only_ids(prompt->get_array())) {
+    reading.draft.prompt = read_ids(prompt->get_array(), reading.model);
+  } else {
+    refuse("prompt", std::string(kForms), "invalid_type");
+  }
+}
+
+constexpr Field kFields[] = {
+    {"model", read_model},
+    {"prompt", read_prompt},
+    {"max_tokens", read_max_tokens},
+    {"temperature", read_temperature},
+    {"top_p", read_top_p},
+    {"top_k", read_top_k},
+    {"min_p", read_min_p},
+    {"seed", read_seed},
+    {"stop", read_stop},
+    {"presence_penalty", read_presence_penalty},
+    {"frequency_penalty", read_frequency_penalty},
+    {"repetition_penalty", read_repetition_penalty},
+    {"logit_bias", read_logit_bias},
+    {"ignore_eos", read_ignore_eos},
+    {"stream", read_stream},
+    {"stream_options", read_stream_options},
+};
+
+json::object text_part(std::string_view text) {
+  return {{"text", text}};
+}
+
+constexpr AnswerShape kShape{.id_prefix = "cmpl-",
+                             .object = "text_completion",
+                             .chunk_object = "text_completion",
+                             .whole = text_part,
+                             .piece = text_part,
+                             .opening = nullptr};
+
+}  // namespace
+
+Draft read_completion(const json::object& body, const serving::ModelInfo& model) {
+  Draft draft = read_fields(body, kFields, model);
+  if (std::holds_alternative<std::monostate>(draft.prompt)) {
+    refuse("prompt", "prompt is required", "missing_required_parameter");
+  }
+  return draft;
+}
+
+Outcome completion(serving::ModelService& service, std::string_view body) {
+  require_ready(service);
+  Draft draft = read_completion(parse_object(body), service.info());
+  const auto* text = std::get_if<std::string>(&draft.prompt);
+  std::vector<int32_t> prompt =
+      text ? service.tokenize(*text) : std::get<std::vector<int32_t>>(std::move(draft.prompt));
+  return generate(service, std::move(draft), std::move(prompt), "prompt", kShape);
+}
+
+}  // namespace cohort::api

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <boost/json.hpp>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "api/generation_fields.h"
+#include "api/route.h"
+#include "serving/model_service.h"
+
+namespace cohort::api {
+
+/// How one protocol words its answers; everything else about a generation is the same for all.
+struct AnswerShape {
+  std::string_view id_prefix;
+  std::string_view object;
+  std::string_view chunk_object;
+  /// The part of a choice that holds the text: of a whole answer, of one chunk. May be empty.
+  boost::json::object (*whole)(std::string_view text);
+  boost::json::object (*piece)(std::string_view text);
+  boost::json::object (*opening)();  // the part of a first chunk; null = no such chunk
+};
+
+/// What every body and chunk of one answer repeats.
+struct AnswerHead {
+  std::string id;
+  std::string model;
+  int64_t created_unix_s = 0;
+  uint64_t seed = 0;
+  size_t prompt_tokens = 0;
+};
+
+/// Throws kUnavailable unless the model can take requests.
+void require_ready(const serving::ModelService& service);
+
+/// Submits a draft whose prompt is tokenized, and says how to word the answer.
+///   prompt_field  the field that the error about a prompt that is too long names
+///   throws        kNotFound (model), kInvalidRequest (context), whatever submit() throws
+Outcome generate(serving::ModelService& service, Draft draft, std::vector<int32_t> prompt,
+                 std::string_view prompt_field, const AnswerShape& shape);
+
+/// Throws kInvalidRequest unless at least one token of an answer fits behind the prompt, and all
+/// that were asked for.
+void require_context(size_t prompt_tokens, std::optional<int64_t> max_tokens,
+                     int64_t context_tokens, std::string_view prompt_field);
+
+/// The body of a complete answer, or the error that ended it.
+Reply whole_answer(const AnswerShape& shape, const AnswerHead& head, const Events& all);
+
+/// Turns the events of one stream into server-sent events, in order:
+/// an opening chunk, one chunk per piece of text, one with the finish reason, one with the usage
+/// if asked for, "[DONE]". A failure is one {"error"} event, and no "[DONE]".
+class ChunkWriter {
+ public:
+  ChunkWriter(const AnswerShape& shape, AnswerHead head, bool include_usage)
+      : shape_(shape), head_(std::move(head)), include_usage_(include_usage) {}
+
+  std::string write(const Events& arrived);
+
+ private:
+  void write_event(const engine::TokenEvent& event, std::string& out);
+  void write_choice(boost::json::object part, boost::json::value finish_reason, std::string& out);
+
+  const AnswerShape& shape_;  // static
+  const AnswerHead head_;
+  const bool include_usage_;
+  bool opened_ = false;
+  size_t completion_tokens_ = 0;
+};
+
+}  // namespace cohort::api

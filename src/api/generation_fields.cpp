@@ -1,0 +1,192 @@
+#include "api/generation_fields.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "api/json_input.h"
+#include "base/error.h"
+
+namespace cohort::api {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr size_t kStopStringsMax = 16;
+constexpr size_t kStopBytesMax = 4096;
+constexpr size_t kLogitBiasMax = 1024;
+
+std::string supported_names(std::span<const Field> fields) {
+  std::vector<std::string_view> names;
+  for (const Field& field : fields) names.push_back(field.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void add_stop(const json::value& value, std::string_view name, Draft& draft) {
+  const std::string_view text = read_text(value, name);
+  if (text.empty() || text.size() > kStopBytesMax) {
+    refuse(name, fmt::format("{} must have 1 to {} bytes", name, kStopBytesMax));
+  }
+  draft.request.stop.emplace_back(text);
+}
+
+int32_t read_token_id(std::string_view key, std::string_view name, int32_t vocab_size) {
+  int32_t id = 0;
+  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+  const bool canonical =
+      error == std::errc() && end == key.data() + key.size() && fmt::format_int(id).str() == key;
+  if (!canonical || id < 0 || id >= vocab_size) {
+    refuse(name, fmt::format("{} has the key {}: keys must be token ids from 0 to {}", name,
+                             quoted(key), vocab_size - 1));
+  }
+  return id;
+}
+
+}  // namespace
+
+Draft read_fields(const json::object& body, std::span<const Field> fields,
+                  const serving::ModelInfo& model) {
+  Draft draft;
+  for (const auto& [key, value] : body) {
+    if (value.is_null()) continue;
+    const std::string_view name = key;
+    const auto field = std::ranges::find(fields, name, &Field::name);
+    if (field != fields.end()) {
+      field->read({.value = value, .name = field->name, .model = model, .draft = draft});
+    } else if (!accept_harmless(name, value)) {
+      throw Error(
+          ErrorKind::kInvalidRequest,
+          fmt::format("unknown field {}; supported: {}", quoted(name), supported_names(fields)),
+          std::string(shortened(name)), "unknown_parameter");
+    }
+  }
+  if (draft.max_completion_tokens) {
+    if (draft.request.max_tokens && draft.request.max_tokens != draft.max_completion_tokens) {
+      refuse("max_completion_tokens",
+             "max_tokens and max_completion_tokens differ: send one of them");
+    }
+    draft.request.max_tokens = draft.max_completion_tokens;
+  }
+  return draft;
+}
+
+void read_model(const Reading& reading) {
+  reading.draft.model = read_text(reading.value, reading.name);
+}
+
+void read_max_tokens(const Reading& reading) {
+  reading.draft.request.max_tokens = read_integer(reading.value, reading.name, 1);
+}
+
+void read_max_completion_tokens(const Reading& reading) {
+  reading.draft.max_completion_tokens = read_integer(reading.value, reading.name, 1);
+}
+
+void read_temperature(const Reading& reading) {
+  reading.draft.request.sampling.temperature =
+      read_float(reading.value, reading.name, {.least = 0, .most = 2});
+}
+
+void read_top_p(const Reading& reading) {
+  reading.draft.request.sampling.top_p =
+      read_float(reading.value, reading.name, {.least = 0, .most = 1, .above_least = true});
+}
+
+void read_top_k(const Reading& reading) {
+  reading.draft.request.sampling.top_k = static_cast<int32_t>(
+      read_integer(reading.value, reading.name, 0, std::numeric_limits<int32_t>::max()));
+}
+
+void read_min_p(const Reading& reading) {
+  reading.draft.request.sampling.min_p =
+      read_float(reading.value, reading.name, {.least = 0, .most = 1, .below_most = true});
+}
+
+void read_repetition_penalty(const Reading& reading) {
+  reading.draft.request.sampling.repetition_penalty =
+      read_float(reading.value, reading.name, {.least = 0, .most = 100, .above_least = true});
+}
+
+void read_presence_penalty(const Reading& reading) {
+  reading.draft.request.sampling.presence_penalty =
+      read_float(reading.value, reading.name, {.least = -2, .most = 2});
+}
+
+void read_frequency_penalty(const Reading& reading) {
+  reading.draft.request.sampling.frequency_penalty =
+      read_float(reading.value, reading.name, {.least = -2, .most = 2});
+}
+
+void read_seed(const Reading& reading) {
+  if (reading.value.is_uint64()) {
+    reading.draft.request.sampling.seed = reading.value.get_uint64();
+    return;
+  }
+  reading.draft.request.sampling.seed = static_cast<uint64_t>(
+      read_integer(reading.value, reading.name, std::numeric_limits<int64_t>::min()));
+}
+
+void read_stop(const Reading& reading) {
+  if (reading.value.is_string()) return add_stop(reading.value, reading.name, reading.draft);
+  if (!reading.value.is_array()) {
+    refuse(reading.name, "stop must be a string or a list of strings", "invalid_type");
+  }
+  const json::array& list = reading.value.get_array();
+  if (list.size() > kStopStringsMax) {
+    refuse(reading.name, fmt::format("stop has {} strings: at most {} are supported", list.size(),
+                                     kStopStringsMax));
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    add_stop(list[i], fmt::format("stop[{}]", i), reading.draft);
+  }
+}
+
+void read_logit_bias(const Reading& reading) {
+  if (!reading.value.is_object()) {
+    refuse(reading.name, "logit_bias must be an object of token id: number", "invalid_type");
+  }
+  const json::object& biases = reading.value.get_object();
+  if (biases.size() > kLogitBiasMax) {
+    refuse(reading.name, fmt::format("logit_bias has {} entries: at most {} are supported",
+                                     biases.size(), kLogitBiasMax));
+  }
+  for (const auto& [key, value] : biases) {
+    const int32_t id = read_token_id(key, reading.name, reading.model.vocab_size);
+    const float bias =
+        read_float(value, fmt::format("logit_bias.{}", id), {.least = -100, .most = 100});
+    reading.draft.request.sampling.logit_bias.emplace_back(id, bias);
+  }
+}
+
+void read_ignore_eos(const Reading& reading) {
+  reading.draft.request.ignore_eos = read_bool(reading.value, reading.name);
+}
+
+void read_stream(const Reading& reading) {
+  reading.draft.stream = read_bool(reading.value, reading.name);
+}
+
+void read_stream_options(const Reading& reading) {
+  if (!reading.value.is_object()) {
+    refuse(reading.name, "stream_options must be an object", "invalid_type");
+  }
+  for (const auto& [key, value] : reading.value.get_object()) {
+    if (value.is_null()) continue;
+    const std::string name = fmt::format("stream_options.{}", shortened(key));
+    if (key == "include_usage") {
+      reading.draft.include_usage = read_bool(value, name);
+    } else if (key == "include_obfuscation" || key == "continuous_usage_stats") {
+      if (read_bool(value, name)) refuse_unsupported(name, fmt::format("{} must be false", name));
+    } else {
+      refuse(
+          name,
+          fmt::format("unknown field {} in stream_options; supported: include_usage", quoted(key)),
+          "unknown_parameter");
+    }
+  }
+}
+
+}  // namespace cohort::api

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <boost/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "api/generation_fields.h"
+#include "api/route.h"
+#include "serving/model_service.h"
+
+namespace cohort::api {
+
+/// The OpenAI protocol: chat completions, completions, models; and /health.
+///   service  outlives the routes
+std::vector<Route> openai_routes(serving::ModelService& service);
+
+// One function per endpoint; openai_routes says their paths. All throw Error.
+
+Outcome chat_completion(serving::ModelService& service, std::string_view body);
+Outcome completion(serving::ModelService& service, std::string_view body);
+Reply list_models(const serving::ModelService& service);
+Reply show_model(const serving::ModelService& service, std::string_view id);
+Reply show_health(const serving::ModelService& service);
+
+// The reading halves of the two generating endpoints.
+
+Draft read_chat(const boost::json::object& body, const serving::ModelInfo& model);
+Draft read_completion(const boost::json::object& body, const serving::ModelInfo& model);
+
+}  // namespace cohort::api

@@ -1,0 +1,204 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "api/generation.h"
+#include "api/json_input.h"
+#include "api/openai.h"
+
+namespace cohort::api {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr size_t kMessagesMax = 65536;
+
+// What the template gets from us; a request must not replace it.
+constexpr std::string_view kReservedVariables[] = {
+    "messages",  "add_generation_prompt", "continue_final_message",
+    "tokenize",  "chat_template",         "bos_token",
+    "eos_token", "raise_exception",       "strftime_now"};
+
+void read_role(const json::value& value, const std::string& name, prompt::Message& message) {
+  constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant"};
+  const std::string_view role = read_text(value, name);
+  if (role == "tool" || role == "function") {
+    refuse_unsupported(name, fmt::format("{}: the role '{}' is not supported yet", name, role));
+  }
+  if (std::ranges::find(kRoles, role) == std::end(kRoles)) {
+    refuse(name, fmt::format("{} is {}; supported: system, developer, user, assistant", name,
+                             quoted(role)));
+  }
+  message.role = role;
+}
+
+std::string_view read_part(const json::value& part, const std::string& name) {
+  if (!part.is_object()) refuse(name, fmt::format("{} must be an object", name), "invalid_type");
+  const json::object& fields = part.get_object();
+  const json::value* type = fields.if_contains("type");
+  const std::string type_name = name + ".type";
+  if (!type) refuse(type_name, type_name + " is required", "missing_required_parameter");
+  if (read_text(*type, type_name) != "text") {
+    refuse_unsupported(type_name, fmt::format("{} is {}; this model takes only 'text'", type_name,
+                                              quoted(type->get_string())));
+  }
+  const json::value* text = fields.if_contains("text");
+  const std::string text_name = name + ".text";
+  if (!text) refuse(text_name, text_name + " is required", "missing_required_parameter");
+  for (const auto& [key, value] : fields) {
+    // cache_control is a hint about caching that agents attach to parts.
+    if (value.is_null() || key == "type" || key == "text" || key == "cache_control") continue;
+    refuse(name, fmt::format("unknown field {} in {}; supported: type, text", quoted(key), name),
+           "unknown_parameter");
+  }
+  return read_text(*text, text_name);
+}
+
+/// A string, or text parts, which are joined by line breaks.
+void read_content(const json::value& value, const std::string& name, prompt::Message& message) {
+  if (value.is_string()) {
+    message.content = value.get_string();
+    return;
+  }
+  if (!value.is_array() || value.get_array().empty()) {
+    refuse(name, fmt::format("{} must be a string or a non-empty list of parts", name),
+           "invalid_type");
+  }
+  const json::array& parts = value.get_array();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) message.content += '\n';
+    message.content += read_part(parts[i], fmt::format("{}[{}]", name, i));
+  }
+}
+
+/// Clients send back an answer as they got it, with the parts that it did not have.
+bool is_empty_leftover(std::string_view key, const json::value& value) {
+  if (key == "refusal" || key == "reasoning_content" || key == "reasoning") {
+    return value == json::value("");
+  }
+  return (key == "annotations" || key == "tool_calls") && value == json::value(json::array{});
+}
+
+prompt::Message read_message(const json::value& value, const std::string& name) {
+  if (!value.is_object()) refuse(name, fmt::format("{} must be an object", name), "invalid_type");
+  prompt::Message message;
+  bool has_content = false;
+  for (const auto& [key, field] : value.get_object()) {
+    if (field.is_null()) continue;
+    const std::string field_name = fmt::format("{}.{}", name, shortened(key));
+    if (key == "role") {
+      read_role(field, field_name, message);
+    } else if (key == "content") {
+      read_content(field, field_name, message);
+      has_content = true;
+    } else if (key == "name") {
+      message.name = read_text(field, field_name);
+    } else if (!is_empty_leftover(key, field)) {
+      refuse_unsupported(
+          field_name,
+          fmt::format("{} is not supported; supported: role, content, name", quoted(field_name)),
+          "unknown_parameter");
+    }
+  }
+  if (message.role.empty()) {
+    refuse(name + ".role", name + ".role is required", "missing_required_parameter");
+  }
+  if (!has_content) {
+    refuse(name + ".content", name + ".content is required", "missing_required_parameter");
+  }
+  return message;
+}
+
+void read_messages(const Reading& reading) {
+  if (!reading.value.is_array() || reading.value.get_array().empty()) {
+    refuse(reading.name, "messages must be a non-empty list", "invalid_type");
+  }
+  const json::array& list = reading.value.get_array();
+  if (list.size() > kMessagesMax) {
+    refuse(reading.name, fmt::format("messages has {} entries: at most {} are supported",
+                                     list.size(), kMessagesMax));
+  }
+  auto& messages = reading.draft.conversation.emplace().messages;
+  messages.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    messages.push_back(read_message(list[i], fmt::format("messages[{}]", i)));
+  }
+}
+
+void read_template_kwargs(const Reading& reading) {
+  if (!reading.value.is_object()) {
+    refuse(reading.name, "chat_template_kwargs must be an object", "invalid_type");
+  }
+  for (const auto& [key, value] : reading.value.get_object()) {
+    if (std::ranges::find(kReservedVariables, std::string_view(key)) !=
+        std::end(kReservedVariables)) {
+      refuse(reading.name, fmt::format("chat_template_kwargs must not set {}", quoted(key)));
+    }
+  }
+  reading.draft.template_kwargs_json = json::serialize(reading.value);
+}
+
+constexpr Field kFields[] = {
+    {"model", read_model},
+    {"messages", read_messages},
+    {"max_tokens", read_max_tokens},
+    {"max_completion_tokens", read_max_completion_tokens},
+    {"temperature", read_temperature},
+    {"top_p", read_top_p},
+    {"top_k", read_top_k},
+    {"min_p", read_min_p},
+    {"seed", read_seed},
+    {"stop", read_stop},
+    {"presence_penalty", read_presence_penalty},
+    {"frequency_penalty", read_frequency_penalty},
+    {"repetition_penalty", read_repetition_penalty},
+    {"logit_bias", read_logit_bias},
+    {"ignore_eos", read_ignore_eos},
+    {"stream", read_stream},
+    {"stream_options", read_stream_options},
+    {"chat_template_kwargs", read_template_kwargs},
+};
+
+json::object message_part(std::string_view text) {
+  return {
+      {"message", json::object{{"role", "assistant"}, {"content", text}, {"refusal", nullptr}}}};
+}
+
+json::object delta_part(std::string_view text) {
+  json::object delta;
+  if (!text.empty()) delta["content"] = text;
+  return {{"delta", std::move(delta)}};
+}
+
+json::object role_part() {
+  return {{"delta", json::object{{"role", "assistant"}, {"content", ""}}}};
+}
+
+constexpr AnswerShape kShape{.id_prefix = "chatcmpl-",
+                             .object = "chat.completion",
+                             .chunk_object = "chat.completion.chunk",
+                             .whole = message_part,
+                             .piece = delta_part,
+                             .opening = role_part};
+
+}  // namespace
+
+Draft read_chat(const json::object& body, const serving::ModelInfo& model) {
+  Draft draft = read_fields(body, kFields, model);
+  if (!draft.conversation) {
+    refuse("messages", "messages is required", "missing_required_parameter");
+  }
+  draft.conversation->template_kwargs_json = std::move(draft.template_kwargs_json);
+  return draft;
+}
+
+Outcome chat_completion(serving::ModelService& service, std::string_view body) {
+  require_ready(service);
+  Draft draft = read_chat(parse_object(body), service.info());
+  std::vector<int32_t> prompt = service.render(*draft.conversation);
+  return generate(service, std::move(draft), std::move(prompt), "messages", kShape);
+}
+
+}  // namespace cohort::api

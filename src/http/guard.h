@@ -1,0 +1,37 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/route.h"
+
+namespace cohort::http {
+
+/// The head of a request, as far as it decides whether the request is let in.
+struct RequestHead {
+  std::string_view method;
+  std::string_view target;
+  bool http_1_1 = true;
+  std::vector<std::string_view> hosts = {};  // every Host header
+  std::optional<std::string_view> origin = {};
+  std::optional<std::string_view> content_type = {};
+  std::optional<std::string_view> content_encoding = {};
+  std::optional<std::string_view> transfer_encoding = {};
+};
+
+/// Lets in requests that a local program or a trusted page made.
+///   Host    a name that an attacker can point at this machine (DNS rebinding) is refused
+///   Origin  a foreign page is refused, whether or not the browser asks before sending
+///   Content-Type  must be JSON for POST: nothing that a form can send without asking
+///   Transfer-Encoding  only chunked: nothing whose end a proxy could see elsewhere
+struct Guard {
+  std::vector<std::string> hosts;    // names allowed besides loopback names and IP addresses
+  std::vector<std::string> origins;  // pages allowed besides loopback ones and the server's own
+
+  /// The reply to a request that is not let in: 400, 403, 415.
+  std::optional<api::Reply> refuse(const RequestHead& head) const;
+};
+
+}  // namespace cohort::http

@@ -1,0 +1,185 @@
+#include "http/server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <condition_variable>
+#include <csignal>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "http/connection.h"
+
+namespace cohort::http {
+
+namespace asio = boost::asio;
+using tcp = asio::ip::tcp;
+
+namespace {
+
+constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
+
+Guard guard_of(const ServerOptions& options) {
+  Guard guard{.hosts = options.allowed_hosts, .origins = options.allowed_origins};
+  guard.hosts.push_back(options.host);
+  return guard;
+}
+
+/// How often deadlines are looked at: a small part of the shortest one.
+std::chrono::milliseconds tick_of(const ServerOptions& options) {
+  const auto shortest = std::min(
+      {options.idle_timeout, options.header_timeout, options.body_timeout, options.write_timeout});
+  return std::clamp(shortest / 4, std::chrono::milliseconds(5), std::chrono::milliseconds(1000));
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(std::vector<api::Route> routes, const ServerOptions& options)
+      : shared{.options = options,
+               .router = Router(std::move(routes)),
+               .guard = guard_of(options),
+               .handlers = asio::thread_pool(options.handler_threads)} {}
+
+  void bind();
+  asio::awaitable<void> accept();
+  asio::awaitable<void> watch_deadlines();
+  void serve(tcp::socket socket);
+  void forget(const std::shared_ptr<Connection>& connection, const std::exception_ptr& failure);
+  bool wait_until_empty(std::chrono::milliseconds patience);
+
+  Shared shared;
+  asio::io_context io{1};
+  tcp::acceptor acceptor{io};
+  asio::steady_timer retry{io};
+  asio::steady_timer tick{io};
+  std::thread thread;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::set<std::shared_ptr<Connection>> connections;  // io thread changes it, under mutex
+};
+
+void Server::Impl::bind() {
+  const std::string& host = shared.options.host;
+  boost::system::error_code error;
+  tcp::resolver resolver(io);
+  const auto addresses =
+      resolver.resolve(host, std::to_string(shared.options.port), tcp::resolver::passive, error);
+  if (!error) {
+    const tcp::endpoint endpoint = addresses.begin()->endpoint();
+    acceptor.open(endpoint.protocol(), error);
+    if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor.bind(endpoint, error);
+    if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  }
+  if (error) {
+    fail(ErrorKind::kUnavailable, "cannot listen on {}:{}: {}", host, shared.options.port,
+         error.message());
+  }
+}
+
+asio::awaitable<void> Server::Impl::accept() {
+  while (acceptor.is_open()) {
+    boost::system::error_code failed;
+    if (connections.size() < shared.options.connections_max) {
+      auto [error, socket] = co_await acceptor.async_accept(kResult);
+      failed = error;
+      if (!error) {
+        serve(std::move(socket));
+        continue;
+      }
+    }
+    // Full, or out of file descriptors: what waits in the listen queue is taken a little later.
+    retry.expires_after(std::chrono::milliseconds(20));
+    if (acceptor.is_open()) co_await retry.async_wait(kResult);
+  }
+}
+
+void Server::Impl::serve(tcp::socket socket) {
+  auto connection = std::make_shared<Connection>(std::move(socket), shared);
+  {
+    std::lock_guard lock(mutex);
+    connections.insert(connection);
+  }
+  asio::co_spawn(io, connection->run(),
+                 [this, connection](std::exception_ptr failure) { forget(connection, failure); });
+}
+
+void Server::Impl::forget(const std::shared_ptr<Connection>& connection,
+                          const std::exception_ptr& failure) {
+  if (failure) shared.options.log("a connection was dropped after an internal failure");
+  std::lock_guard lock(mutex);
+  connections.erase(connection);
+  changed.notify_all();
+}
+
+asio::awaitable<void> Server::Impl::watch_deadlines() {
+  for (;;) {
+    tick.expires_after(tick_of(shared.options));
+    co_await tick.async_wait(asio::use_awaitable);
+    const auto now = std::chrono::steady_clock::now();
+    for (const auto& connection : connections) connection->check_deadline(now);
+  }
+}
+
+bool Server::Impl::wait_until_empty(std::chrono::milliseconds patience) {
+  std::unique_lock lock(mutex);
+  return changed.wait_for(lock, patience, [&] { return connections.empty(); });
+}
+
+Server::Server(std::vector<api::Route> routes, ServerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(routes), options)) {}
+
+Server::~Server() {
+  stop();
+}
+
+void Server::start() {
+  std::signal(SIGPIPE, SIG_IGN);
+  impl_->bind();
+  asio::co_spawn(impl_->io, impl_->accept(), asio::detached);
+  asio::co_spawn(impl_->io, impl_->watch_deadlines(), asio::detached);
+  impl_->thread = std::thread([impl = impl_.get()] { impl->io.run(); });
+}
+
+uint16_t Server::port() const {
+  return impl_->acceptor.local_endpoint().port();
+}
+
+std::string Server::url() const {
+  const std::string& host = impl_->shared.options.host;
+  const bool v6 = host.find(':') != std::string::npos;
+  return fmt::format("http://{}:{}", v6 ? "[" + host + "]" : host, port());
+}
+
+void Server::stop() {
+  if (!impl_->thread.joinable()) return;
+  asio::post(impl_->io, [impl = impl_.get()] {
+    impl->shared.draining = true;
+    boost::system::error_code ignored;
+    impl->acceptor.close(ignored);
+    for (const auto& connection : impl->connections) connection->close_if_idle();
+  });
+  if (!impl_->wait_until_empty(impl_->shared.options.drain_timeout)) {
+    asio::post(impl_->io, [impl = impl_.get()] {
+      for (const auto& connection : impl->connections) connection->close();
+    });
+    // Only a handler that is still running can hold a connection now.
+    impl_->wait_until_empty(std::chrono::milliseconds(5000));
+  }
+  impl_->shared.handlers.join();
+  impl_->io.stop();
+  impl_->thread.join();
+}
+
+}  // namespace cohort::http

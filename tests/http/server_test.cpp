@@ -1,0 +1,570 @@
+// The real server on a free port, in front of the echo service, over raw sockets.
+#include "http/server.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "api/openai.h"
+#include "base/error.h"
+#include "tests/support/echo_service.h"
+#include "tests/support/raw_client.h"
+
+namespace cohort::http {
+namespace {
+
+using namespace std::chrono_literals;
+using cohort::testing::EchoOptions;
+using cohort::testing::EchoService;
+using cohort::testing::RawClient;
+using cohort::testing::RawResponse;
+
+ServerOptions quick_options() {
+  ServerOptions options;
+  options.port = 0;
+  options.drain_timeout = 5s;
+  return options;
+}
+
+/// A service and a server that was started in front of it.
+struct Running {
+  explicit Running(EchoOptions echo = {}, ServerOptions options = quick_options())
+      : service(echo), server(api::openai_routes(service), options) {
+    server.start();
+  }
+  RawClient client(int receive_buffer_bytes = 0) {
+    return RawClient(server.port(), receive_buffer_bytes);
+  }
+
+  EchoService service;
+  Server server;
+};
+
+std::string get(std::string_view path, std::string_view headers = "") {
+  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) +
+         "\r\n";
+}
+
+std::string post(std::string_view path, std::string_view body, std::string_view headers = "") {
+  return "POST " + std::string(path) +
+         " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+         std::string(headers) + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+         std::string(body);
+}
+
+std::string complete(std::string_view fields) {
+  return post("/v1/completions", "{\"prompt\":\"hello\"" + std::string(fields) + "}");
+}
+
+constexpr std::string_view kEndless =
+    R"(,"ignore_eos":true,"temperature":1,"max_tokens":4000,"stream":true)";
+
+template <class Condition>
+bool within(std::chrono::milliseconds patience, Condition holds) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
+
+TEST(Server, KeepsAConnectionOverRequests) {
+  Running running;
+  auto client = running.client();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(client.send(get("/health")));
+    const RawResponse response = client.read_response();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.body, R"({"status":"ok"})");
+    ASSERT_TRUE(client.send(complete("")));
+    EXPECT_EQ(client.read_response().status, 200);
+    ASSERT_TRUE(client.send(complete(R"(,"stream":true)")));
+    EXPECT_TRUE(client.read_response().body.ends_with("data: [DONE]\n\n"));
+  }
+}
+
+TEST(Server, ClosesWhenAsked) {
+  Running running;
+  auto client = running.client();
+  client.send(get("/health", "Connection: close\r\n"));
+  EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_TRUE(client.closed_within(1s));
+}
+
+TEST(Server, AnswersPipelinedRequestsInOrder) {
+  Running running;
+  auto client = running.client();
+  ASSERT_TRUE(
+      client.send(complete(R"(,"stream":true)") + get("/nothing") + complete("") + get("/health")));
+  EXPECT_TRUE(client.read_response().body.ends_with("[DONE]\n\n"));
+  EXPECT_EQ(client.read_response().status, 404);
+  EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_EQ(client.read_response().body, R"({"status":"ok"})");
+}
+
+TEST(Server, KeepsWhatArrivesDuringAStreamForLater) {
+  EchoOptions echo;
+  echo.token_time = 2ms;
+  Running running(echo);
+  auto client = running.client();
+  client.send(complete(R"(,"ignore_eos":true,"max_tokens":50,"stream":true)"));
+  client.read_until("data: ");
+  client.send(get("/health"));
+  client.read_until("data: [DONE]\n\n");
+  client.read_until("0\r\n\r\n");
+  EXPECT_EQ(client.read_response().body, R"({"status":"ok"})");
+  EXPECT_EQ(running.service.cancelled(), 0u);
+}
+
+TEST(Server, SpeaksHttp10) {
+  Running running;
+  auto client = running.client();
+  client.send("GET /health HTTP/1.0\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_TRUE(client.closed_within(1s));
+
+  auto streaming = running.client();
+  const std::string body = R"({"prompt":"ab","stream":true})";
+  streaming.send(
+      "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+      "Content-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body);
+  const RawResponse response = streaming.read_response();
+  EXPECT_EQ(response.head.find("chunked"), std::string::npos);
+  EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST(Server, TakesChunkedBodiesAndExpect) {
+  Running running;
+  auto client = running.client();
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+      "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "5\r\n{\"pro\r\n");
+  std::this_thread::sleep_for(10ms);
+  client.send("b\r\nmpt\":\"abc\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 200);
+
+  const std::string request =
+      post("/v1/completions", R"({"prompt":"abc"})", "Expect: 100-continue\r\n");
+  const size_t head = request.find("\r\n\r\n") + 4;
+  client.send(request.substr(0, head));
+  EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send(request.substr(head));
+  EXPECT_EQ(client.read_response().status, 200);
+}
+
+TEST(Server, AnswersHeadAndOptions) {
+  Running running;
+  auto client = running.client();
+  client.send("HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const RawResponse head = client.read_response(true);
+  EXPECT_EQ(head.status, 200);
+  EXPECT_NE(head.head.find("Content-Length: 15"), std::string::npos);
+  client.send(
+      "OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+      "Origin: http://localhost:3000\r\n"
+      "Access-Control-Request-Headers: authorization,x-stainless-os\r\n\r\n");
+  const RawResponse options = client.read_response();
+  EXPECT_EQ(options.status, 204);
+  for (const char* line :
+       {"Allow: POST, OPTIONS\r\n", "Access-Control-Allow-Origin: http://localhost:3000\r\n",
+        "Access-Control-Allow-Headers: authorization,x-stainless-os\r\n"}) {
+    EXPECT_NE(options.head.find(line), std::string::npos) << options.head;
+  }
+  client.send("DELETE /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 405);
+}
+
+TEST(Server, GivesAForeignPageNothing) {
+  Running running;
+  auto client = running.client();
+  client.send(get("/v1/models", "Origin: http://evil.com\r\n"));
+  const RawResponse response = client.read_response();
+  EXPECT_EQ(response.status, 403);
+  EXPECT_EQ(response.head.find("Access-Control"), std::string::npos);
+  client.send("GET /v1/models HTTP/1.1\r\nHost: evil.com\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 403);
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+      "Content-Length: 15\r\n\r\n{\"prompt\":\"abc\"}");
+  EXPECT_EQ(client.read_response().status, 415);
+  EXPECT_EQ(running.service.tokens_made(), 0u);
+}
+
+struct Malformed {
+  std::string request;
+  int status;  // 0 = closed without a word
+};
+
+void PrintTo(const Malformed& malformed, std::ostream* out) {
+  *out << malformed.request.substr(0, 100);
+}
+
+class MalformedHttp : public ::testing::TestWithParam<Malformed> {};
+
+TEST_P(MalformedHttp, IsRefusedAndEndsTheConnection) {
+  Running running;
+  auto client = running.client();
+  client.send(GetParam().request);
+  const RawResponse response = client.read_response();
+  EXPECT_EQ(response.status, GetParam().status) << response.head;
+  client.close_writing();
+  EXPECT_TRUE(client.closed_within(3s));
+  EXPECT_EQ(running.service.tokens_made(), 0u);
+}
+
+const std::string kPostHead =
+    "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+const std::string kPromptBody = R"({"prompt":"abc"})";  // 16 bytes
+
+INSTANTIATE_TEST_SUITE_P(
+    Requests, MalformedHttp,
+    ::testing::Values(
+        // Two lengths: what one server takes for the end, another takes for a second request.
+        Malformed{kPostHead + "Content-Length: 16\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                  400},
+        Malformed{kPostHead + "Transfer-Encoding: chunked\r\nContent-Length: 16\r\n\r\n0\r\n\r\n",
+                  400},
+        Malformed{kPostHead + "Content-Length: 16\r\nContent-Length: 5\r\n\r\n" + kPromptBody, 400},
+        Malformed{kPostHead + "Transfer-Encoding: xchunked\r\n\r\n" + get("/health"), 400},
+        Malformed{kPostHead + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400},
+        Malformed{kPostHead + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 400},
+        Malformed{kPostHead + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n"
+                              "0\r\n\r\n",
+                  400},
+        Malformed{
+            kPostHead + "Content-Type: text/plain\r\nContent-Length: 16\r\n\r\n" + kPromptBody,
+            415},
+        Malformed{kPostHead + "Transfer-Encoding: identity\r\n\r\n" + get("/health"), 400},
+        Malformed{"GET /health HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+        Malformed{kPostHead + "Content-Length: -1\r\n\r\n", 400},
+        Malformed{kPostHead + "Content-Length: 16, 5\r\n\r\n" + kPromptBody, 400},
+        Malformed{kPostHead + "Content-Length: 0x10\r\n\r\n" + kPromptBody, 400},
+        Malformed{kPostHead + "Content-Length: 18446744073709551616\r\n\r\n", 400},
+        Malformed{kPostHead + "Content-Length : 16\r\n\r\n" + kPromptBody, 400},
+        Malformed{kPostHead + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+        Malformed{kPostHead + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400},
+        Malformed{kPostHead + "Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400},
+        Malformed{kPostHead + "Expect: miracles\r\nContent-Length: 16\r\n\r\n", 417},
+        Malformed{"GET /health HTTP/1.1\nHost: localhost\n\n", 400},
+        Malformed{"GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n", 400},
+        Malformed{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400},
+        Malformed{"\x16\x03\x01\x02" + std::string(50, '\x01') + "\r\n\r\n", 400},
+        Malformed{"GET /health\r\n\r\n", 400},
+        Malformed{"GET /hea lth HTTP/1.1\r\nHost: localhost\r\n\r\n", 400},
+        Malformed{"GET /health HTTP/1.1\r\nHo st: localhost\r\n\r\n", 400},
+        Malformed{"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\x01"
+                  "b\r\n\r\n",
+                  400},
+        Malformed{"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + std::string(70'000, 'x') +
+                      "\r\n\r\n",
+                  431},
+        Malformed{"GET /" + std::string(10 << 20, 'x'), 431}));
+
+TEST(Limits, AHundredThousandHeadersAreTooMany) {
+  Running running;
+  auto client = running.client();
+  std::string headers;
+  for (int i = 0; i < 100'000; ++i) headers += "X-" + std::to_string(i) + ": 1\r\n";
+  client.send(get("/health", headers));
+  EXPECT_EQ(client.read_response().status, 431);
+}
+
+TEST(Limits, ALargeBodyIsRefusedBeforeItIsRead) {
+  Running running;
+  auto client = running.client();
+  client.send(kPostHead + "Content-Length: 104857600\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 413);
+}
+
+TEST(Limits, ALargeBodyIsRefusedEvenWhenItIsSentAnyway) {
+  Running running;
+  auto client = running.client();
+  client.send(kPostHead + "Content-Length: 40000000\r\n\r\n" + std::string(4'000'000, ' '));
+  EXPECT_EQ(client.read_response().status, 413);
+}
+
+TEST(Limits, AChunkedBodyCountsToo) {
+  ServerOptions options = quick_options();
+  options.body_bytes_max = 1000;
+  Running running({}, options);
+  auto client = running.client();
+  client.send(kPostHead + "Transfer-Encoding: chunked\r\n\r\n800\r\n" + std::string(2048, ' ') +
+              "\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read_response().status, 413);
+}
+
+TEST(Limits, BodiesTogetherAreBounded) {
+  ServerOptions options = quick_options();
+  options.all_bodies_bytes_max = 1000;
+  Running running({}, options);
+  auto first = running.client();
+  first.send(kPostHead + "Content-Length: 900\r\n\r\n{");
+  auto second = running.client();
+  ASSERT_TRUE(within(2s, [&] {
+    auto probe = running.client();
+    probe.send(kPostHead + "Content-Length: 200\r\n\r\n" + std::string(200, ' '));
+    return probe.read_response().status == 429;
+  }));
+  first.close();
+  EXPECT_TRUE(within(2s, [&] {
+    auto probe = running.client();
+    probe.send(kPostHead + "Content-Length: 200\r\n\r\n" + std::string(200, ' '));
+    return probe.read_response().status == 400;  // read, and found not to be JSON
+  }));
+}
+
+TEST(Limits, ConnectionsBeyondTheLimitWait) {
+  ServerOptions options = quick_options();
+  options.connections_max = 2;
+  Running running({}, options);
+  auto first = running.client();
+  auto second = running.client();
+  first.send(get("/health"));
+  EXPECT_EQ(first.read_response().status, 200);
+  second.send(get("/health"));
+  EXPECT_EQ(second.read_response().status, 200);
+  auto third = running.client();
+  third.send(get("/health"));
+  EXPECT_FALSE(third.closed_within(100ms));
+  first.close();
+  EXPECT_TRUE(within(2s, [&] {
+    auto next = running.client();
+    next.send(get("/health", "Connection: close\r\n"));
+    second.close();
+    third.close();
+    return next.read_response().status == 200;
+  }));
+}
+
+TEST(Slowness, OfAHeadOrBodyEndsTheConnection) {
+  ServerOptions options = quick_options();
+  options.idle_timeout = 2s;
+  options.header_timeout = 100ms;
+  options.body_timeout = 100ms;
+  Running running({}, options);
+  auto slow_head = running.client();
+  auto slow_body = running.client();
+  slow_body.send(kPostHead + "Content-Length: 16\r\n\r\n{");
+  const auto begin = std::chrono::steady_clock::now();
+  bool open = true;
+  for (int i = 0; i < 100 && open; ++i) {
+    open = slow_head.send(i == 0 ? "GET /health HTTP/1.1\r\nX: " : "x");
+    slow_body.send(" ");
+    open = open && !slow_head.closed_within(20ms);
+  }
+  EXPECT_FALSE(open);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1500ms);
+  EXPECT_TRUE(slow_body.closed_within(1s));
+}
+
+TEST(Slowness, OfAnIdleConnectionEndsIt) {
+  ServerOptions options = quick_options();
+  options.idle_timeout = 100ms;
+  Running running({}, options);
+  auto client = running.client();
+  EXPECT_TRUE(client.closed_within(1s));
+}
+
+TEST(Disconnect, MidStreamCancelsAtOnce) {
+  EchoOptions echo;
+  echo.token_time = 1ms;
+  Running running(echo);
+  auto client = running.client();
+  client.send(complete(kEndless));
+  client.read_until("data: ");
+  EXPECT_EQ(running.service.running(), 1u);
+  client.close();
+  EXPECT_TRUE(within(100ms, [&] { return running.service.running() == 0; }));
+  EXPECT_EQ(running.service.cancelled(), 1u);
+}
+
+TEST(Disconnect, ByResetCancelsToo) {
+  EchoOptions echo;
+  echo.token_time = 1ms;
+  Running running(echo);
+  auto client = running.client();
+  client.send(complete(kEndless));
+  client.read_until("data: ");
+  client.reset();
+  EXPECT_TRUE(within(100ms, [&] { return running.service.cancelled() == 1; }));
+}
+
+class SilentEngine : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(SilentEngine, IsCancelledByADisconnect) {
+  EchoOptions echo;
+  echo.silent = true;
+  Running running(echo);
+  auto client = running.client();
+  client.send(complete(GetParam()));
+  ASSERT_TRUE(within(2s, [&] { return running.service.running() == 1; }));
+  std::this_thread::sleep_for(20ms);
+  client.close();
+  EXPECT_TRUE(within(100ms, [&] { return running.service.cancelled() == 1; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, SilentEngine, ::testing::Values("", R"(,"stream":true)"));
+
+TEST(Disconnect, OfManyAtOnceFreesThemAll) {
+  EchoOptions echo;
+  echo.token_time = 1ms;
+  Running running(echo);
+  {
+    std::vector<std::unique_ptr<RawClient>> clients;
+    for (int i = 0; i < 50; ++i) {
+      clients.push_back(std::make_unique<RawClient>(running.server.port()));
+      clients.back()->send(complete(i % 2 ? kEndless : R"(,"ignore_eos":true)"));
+    }
+    ASSERT_TRUE(within(5s, [&] { return running.service.running() == 50; }));
+  }
+  EXPECT_TRUE(within(2s, [&] { return running.service.running() == 0; }));
+  EXPECT_EQ(running.service.cancelled(), 50u);
+}
+
+TEST(Disconnect, ByFloodingBehindAStreamIsADisconnect) {
+  EchoOptions echo;
+  echo.token_time = 1ms;
+  Running running(echo);
+  auto client = running.client();
+  client.send(complete(kEndless));
+  client.read_until("data: ");
+  for (int i = 0; i < 100 && client.send(std::string(10'000, 'x')); ++i) continue;
+  EXPECT_TRUE(within(2s, [&] { return running.service.cancelled() == 1; }));
+}
+
+TEST(Backpressure, AReaderThatNeverReadsHoldsTheEngineAndIsCutOff) {
+  EchoOptions echo;
+  echo.context_tokens = 10'000'000;
+  ServerOptions options = quick_options();
+  options.write_timeout = 500ms;
+  Running running(echo, options);
+  auto client = running.client(4096);
+  client.send(complete(R"(,"ignore_eos":true,"temperature":1,"stream":true)"));
+  size_t before = 0;
+  ASSERT_TRUE(within(5s, [&] {
+    const size_t now = running.service.tokens_made();
+    const bool stopped = now > 0 && now == before;
+    before = now;
+    std::this_thread::sleep_for(50ms);
+    return stopped;
+  }));
+  EXPECT_LT(running.service.tokens_made(), 100'000u);
+  EXPECT_TRUE(within(3s, [&] { return running.service.cancelled() == 1; }));
+}
+
+TEST(Streams, SendCommentsWhileTheEngineIsSilent) {
+  EchoOptions echo;
+  echo.silent = true;
+  ServerOptions options = quick_options();
+  options.stream_comment_interval = 30ms;
+  Running running(echo, options);
+  auto client = running.client();
+  client.send(complete(R"(,"stream":true)"));
+  EXPECT_NE(client.read_until(": waiting\n\n").find("text/event-stream"), std::string::npos);
+  EXPECT_TRUE(client.read_until(": waiting\n\n").ends_with(": waiting\n\n"));
+}
+
+TEST(Streams, OfManyClientsAreComplete) {
+  Running running;
+  std::vector<std::thread> threads;
+  std::atomic<int> complete_answers = 0;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      auto client = running.client();
+      for (int i = 0; i < 10; ++i) {
+        client.send(complete(R"(,"ignore_eos":true,"max_tokens":200,"stream":true)"));
+        const RawResponse response = client.read_response();
+        std::string_view body = response.body;
+        size_t chunks = 0;
+        for (size_t at = 0; (at = body.find("\"text\":\"", at)) != std::string_view::npos; ++at) {
+          ++chunks;
+        }
+        complete_answers += body.ends_with("data: [DONE]\n\n") && chunks >= 100;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(complete_answers, 80);
+}
+
+TEST(Failure, MidStreamEndsWithoutDone) {
+  EchoOptions echo;
+  echo.fail_at = 2;
+  Running running(echo);
+  auto client = running.client();
+  client.send(complete(R"(,"stream":true)"));
+  const RawResponse response = client.read_response();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_TRUE(response.body.ends_with(
+      "data: {\"error\":{\"message\":\"internal error\",\"type\":\"server_error\","
+      "\"param\":null,\"code\":null}}\n\n"));
+  EXPECT_EQ(response.body.find("[DONE]"), std::string::npos);
+  client.send(complete(""));
+  EXPECT_EQ(client.read_response().status, 500);
+}
+
+TEST(Failure, OfTheTemplateIsTheCallers) {
+  Running running;
+  auto client = running.client();
+  client.send(
+      post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"refuse me"}]})"));
+  const RawResponse response = client.read_response();
+  EXPECT_EQ(response.status, 400);
+  EXPECT_NE(response.body.find(R"(the chat template refuses: \"refuse me\")"), std::string::npos);
+}
+
+TEST(Stop, LetsRunningAnswersEnd) {
+  EchoOptions echo;
+  echo.token_time = 1ms;
+  Running running(echo);
+  auto idle = running.client();
+  auto client = running.client();
+  client.send(complete(R"(,"ignore_eos":true,"max_tokens":200,"stream":true)"));
+  client.read_until("data: ");
+  std::thread stopping([&] { running.server.stop(); });
+  EXPECT_TRUE(idle.closed_within(1s));
+  EXPECT_NE(client.read_until("data: [DONE]\n\n").find("[DONE]"), std::string::npos);
+  EXPECT_TRUE(client.closed_within(3s));
+  client.close();
+  stopping.join();
+  EXPECT_EQ(running.service.cancelled(), 0u);
+  EXPECT_THROW(running.client(), std::runtime_error);
+}
+
+TEST(Stop, CutsWhatDoesNotEndInTime) {
+  EchoOptions echo;
+  echo.silent = true;
+  ServerOptions options = quick_options();
+  options.drain_timeout = 50ms;
+  Running running(echo, options);
+  auto client = running.client();
+  client.send(complete(""));
+  ASSERT_TRUE(within(2s, [&] { return running.service.running() == 1; }));
+  const auto begin = std::chrono::steady_clock::now();
+  running.server.stop();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+  EXPECT_TRUE(within(1s, [&] { return running.service.cancelled() == 1; }));
+}
+
+TEST(Start, OnAPortInUseSaysSo) {
+  Running running;
+  ServerOptions options = quick_options();
+  options.port = running.server.port();
+  Server second(api::openai_routes(running.service), options);
+  try {
+    second.start();
+    FAIL() << "the port is taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnavailable);
+    EXPECT_NE(std::string(error.what()).find("Address already in use"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace cohort::http

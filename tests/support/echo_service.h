@@ -1,0 +1,68 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "serving/model_service.h"
+
+namespace cohort::testing {
+
+struct EchoOptions {
+  std::chrono::microseconds token_time{0};
+  int64_t context_tokens = 4096;
+  int32_t vocab_size = 300;
+  bool silent = false;                  // takes requests and never produces a token
+  std::optional<int64_t> fail_at = {};  // the token at which a row fails with `failure`
+  Error failure = Error(ErrorKind::kInternal, "bad block at 0x7f00 in /root/model.gguf");
+};
+
+/// A model service without a model. A token is a byte; the answer repeats the prompt once and
+/// ends, or, with temperature > 0, is letters drawn from seed and position. A logit bias of 100
+/// forces its token. One thread plays the engine: it serves rows in turn, leaves full streams
+/// alone and drops cancelled ones.
+class EchoService : public serving::ModelService {
+ public:
+  explicit EchoService(EchoOptions options = {});
+  ~EchoService() override;
+
+  serving::Health health() const override { return health_; }
+  const serving::ModelInfo& info() const override { return info_; }
+  std::vector<int32_t> render(const prompt::Conversation& conversation) const override;
+  std::vector<int32_t> tokenize(std::string_view text) const override;
+  std::shared_ptr<engine::Stream> submit(engine::Request request) override;
+
+  void set_health(serving::Health health) { health_ = health; }
+  size_t running() const { return running_; }
+  size_t cancelled() const { return cancelled_; }
+  size_t tokens_made() const { return tokens_made_; }
+
+ private:
+  struct Row;
+  void run();
+  bool step(Row& row);
+  int32_t next_token(const Row& row) const;
+
+  const EchoOptions options_;
+  serving::ModelInfo info_;
+  std::atomic<serving::Health> health_ = serving::Health::kReady;
+  std::atomic<size_t> running_ = 0;
+  std::atomic<size_t> cancelled_ = 0;
+  std::atomic<size_t> tokens_made_ = 0;
+  std::atomic<uint64_t> fresh_seed_ = 1000;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::vector<std::unique_ptr<Row>> inbox_;
+  bool poked_ = false;
+  bool stopping_ = false;
+  std::thread thread_;  // last: uses all of the above
+};
+
+}  // namespace cohort::testing
