@@ -10,6 +10,10 @@ set_source_files_properties(src/kernels/cpu/target_avx512.cpp PROPERTIES
 cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_metadata.cpp
   model/quantization.cpp model/safetensors.cpp model/tensor_view.cpp
   DEPENDS cohort_base)
+# The parts of the engine that touch no array: what a caller sees, what plans, what samples.
+cohort_room(engine_plan SOURCES engine/stream.cpp engine/scheduler.cpp engine/sampler.cpp
+  DEPENDS cohort_kernels_cpu)
+cohort_room(text SOURCES text/*.cpp DEPENDS cohort_base textkit)
 
 # The part of the store room that finds and downloads models.
 find_package(CURL REQUIRED)
@@ -17,15 +21,26 @@ cohort_room(hub SOURCES store/hub/*.cpp DEPENDS cohort_base CURL::libcurl)
 
 if(COHORT_MLX)
   cohort_room(kernels SOURCES kernels/*.cpp DEPENDS cohort_kernels_cpu mlx)
+  cohort_room(nn SOURCES nn/*.cpp DEPENDS cohort_kernels)
+  cohort_room(kv SOURCES kv/*.cpp DEPENDS cohort_nn)
+  cohort_room(model SOURCES model/config_reader.cpp model/decoder.cpp model/registry.cpp
+    model/source.cpp model/weights.cpp model/families/*.cpp
+    DEPENDS cohort_kv cohort_checkpoint)
+  cohort_room(engine SOURCES engine/row.cpp engine/engine.cpp
+    DEPENDS cohort_engine_plan cohort_model cohort_text)
+  cohort_room(serving SOURCES serving/*.cpp DEPENDS cohort_engine)
 endif()
 
-cohort_room(app SOURCES app/cli_*.cpp app/command_line.cpp app/version.cpp
-  DEPENDS cohort_base cohort_hub)
-target_compile_definitions(cohort_app PRIVATE COHORT_VERSION="${PROJECT_VERSION}")
+cohort_room(app_plumbing SOURCES app/command_line.cpp app/cli_pull.cpp app/cli_ls.cpp
+  app/version.cpp DEPENDS cohort_hub)
+target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_VERSION="${PROJECT_VERSION}")
 if(COHORT_MLX)
-  target_compile_definitions(cohort_app PRIVATE COHORT_WITH_MLX)
-  target_link_libraries(cohort_app PUBLIC mlx)
+  target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_WITH_MLX)
+  target_link_libraries(cohort_app_plumbing PUBLIC mlx)
+  cohort_room(app SOURCES app/cli_bench.cpp app/cli_logits.cpp app/cli_run.cpp app/cli_serve.cpp
+    app/loading.cpp
+    DEPENDS cohort_app_plumbing cohort_serving)
+  add_executable(cohort src/app/main.cpp)
+  target_link_libraries(cohort PRIVATE cohort_app cohort_warnings)
+  include(cmake/install.cmake)
 endif()
-add_executable(cohort src/app/main.cpp)
-target_link_libraries(cohort PRIVATE cohort_app cohort_warnings)
-include(cmake/install.cmake)

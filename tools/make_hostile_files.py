@@ -92,7 +92,8 @@ def safetensors_files():
             b'{"\\u001b[2J\\r\\n\\"' + b"x" * 200 + b'":{"dtype":"F32"}}'),
     }
     widths = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "BOOL": 1, "I8": 1, "U8": 1, "I16": 2,
-              "U16": 2, "I32": 4, "U32": 4, "I64": 8, "U64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
+              "U16": 2, "I32": 4, "U32": 4, "I64": 8, "U64": 8, "F8_E4M3": 1, "F8_E5M2": 1,
+              "F8_E8M0": 1}
     every, at = {}, 0
     for dtype, width in widths.items():
         every["t." + dtype] = entry(dtype, [3, 1], at, at + 3 * width)
@@ -250,6 +251,10 @@ def gguf_files():
                                 tensors=[tensor("a", [8], 0, 64), tensor("b", [2, 3], 1, 0)],
                                 data=96, alignment=64),
         "ok_hole": one("a", [8], 0, 32),
+        "ok_templates": pairs(pair("tokenizer.chat_templates", ARRAY, array(STRING, ["tool_use"])),
+                              pair("tokenizer.chat_template.tool_use", STRING, "t"),
+                              pair("tokenizer.chat_template", STRING, "d")),
+        "ok_split": pairs(pair("split.count", U16, 3)),
         "ok_rank_4": one("a", [2, 1, 3, 2], 0, 0),
     }
     return {name + ".gguf": content for name, content in files.items()}

@@ -52,16 +52,17 @@ std::optional<MappedFile> open_inside(const fs::path& folder, const std::string&
   }
   MappedFile file(real.string());
   if (file.bytes().size() > max_bytes) {
-    fail(ErrorKind::kInvalidRequest, "{}: its {} bytes exceed the limit of {}", printable(name),
-         file.bytes().size(), max_bytes);
+    fail(kBad, "{}: its {} bytes exceed the limit of {}", printable(name), file.bytes().size(),
+         max_bytes);
   }
   return file;
 }
 
-std::optional<bj::object> read_json_inside(const fs::path& folder, const std::string& name) {
+std::optional<bj::object> read_json_inside(const fs::path& folder, const std::string& name,
+                                           JsonRules rules = {}) {
   const std::optional<MappedFile> file = open_inside(folder, name, kMaxJsonBytes);
   if (!file) return std::nullopt;
-  return parse_json_object(text_of(*file), name);
+  return parse_json_object(text_of(*file), name, rules);
 }
 
 // What the index file says: tensor name to shard name.
@@ -98,7 +99,8 @@ std::set<std::string> model_files(const fs::path& folder) {
 
 // Opens the shards; fills `shards` and `tensors`.
 void open_shards(const fs::path& folder, Checkpoint& checkpoint) {
-  const std::optional<bj::object> index = read_json_inside(folder, std::string(kIndexName));
+  const std::optional<bj::object> index =
+      read_json_inside(folder, std::string(kIndexName), {.unique_keys = true});
   std::map<std::string, std::string> weight_map;
   std::set<std::string> files;
   if (index) {

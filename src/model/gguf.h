@@ -40,7 +40,8 @@ struct GgufArray {
   std::vector<std::string_view> strings;  // kString only
 };
 
-/// One metadata value; integers and floats are widened. Strings point into the file.
+/// One metadata value; integers and floats are widened. Strings point into the file; they are not
+/// checked to be UTF-8.
 struct GgufValue {
   GgufType type;
   std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray> data;

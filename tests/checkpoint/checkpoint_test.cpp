@@ -92,6 +92,24 @@ TEST(Checkpoint, AGgufFileIsFoundAsItIs) {
   EXPECT_TRUE(checkpoint.config.empty());
 }
 
+TEST(Checkpoint, AGgufFileHasTemplatesInItsMetadata) {
+  const auto found = Checkpoint::open((kCorpus / "gguf/ok_templates.gguf").string()).chat_templates;
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].text, "d");
+  EXPECT_EQ(found[1].name, "tool_use");
+  EXPECT_EQ(found[1].text, "t");
+}
+
+TEST(Checkpoint, APartOfASplitGgufModelIsRefused) {
+  try {
+    Checkpoint::open((kCorpus / "gguf/ok_split.gguf").string());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_NE(std::string(error.what()).find("one part of a split model"), std::string::npos);
+  }
+}
+
 TEST(Checkpoint, WhatIsMissingIsNamed) {
   const Folder folder;
   EXPECT_NE(folder.refusal(ErrorKind::kNotFound, "nothing").find("no such file"),
@@ -138,6 +156,8 @@ TEST(Checkpoint, TheIndexNamesTheFiles) {
   index("[]");
   EXPECT_EQ(folder.refusal(),
             "model.safetensors.index.json: weight_map is missing or not an object");
+  index(R"({"a":"weights.safetensors","a":"weights.safetensors"})");
+  EXPECT_NE(folder.refusal().find("the key 'a' appears twice"), std::string::npos);
   index(R"({"a":7})");
   EXPECT_NE(folder.refusal().find("its file name is not a string"), std::string::npos);
 }

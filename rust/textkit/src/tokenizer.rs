@@ -1,0 +1,131 @@
+//! Text to ids. The crate `tokenizers` does the work; here is what it leaves open: special-token
+//! strings as plain text without changing shared state, checks of hostile files, and the tables
+//! that decoding and chat templates need.
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use tokenizers::tokenizer::{AddedVocabulary, OffsetType, PreTokenizer};
+use tokenizers::{Model, ModelWrapper, OffsetReferential};
+
+use crate::abi::{catch, invalid, unsupported, Fault, Outcome};
+use crate::pieces::{Decoding, Entry, Kind, Pieces};
+
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    /// The added tokens again, with the special ones switched off.
+    as_text: AddedVocabulary,
+    /// Every special token's text, for marking them in messages; None when there is none.
+    pub specials: Option<AhoCorasick>,
+    pub special_texts: Vec<String>, // in byte order
+    pub longest_special: usize,     // bytes
+    pub pieces: Pieces,
+}
+
+/// A stretch of text as the added tokens cut it.
+pub struct Segment {
+    pub text: String,
+    pub special_id: Option<i32>,
+}
+
+impl Tokenizer {
+    pub fn from_json(json: &[u8]) -> Outcome<Tokenizer> {
+        // The crate panics on some damaged files: that is the file's fault, not ours.
+        catch(|| {
+            let inner = tokenizers::Tokenizer::from_bytes(json)
+                .map_err(|error| invalid(format!("cannot read tokenizer.json: {error}")))?;
+            check_model(inner.get_model())?;
+            let decoder = serde_json::to_value(inner.get_decoder())
+                .map_err(|error| invalid(format!("cannot read the decoder: {error}")))?;
+            let decoding = Decoding::from_json(&decoder)?;
+            let vocab = inner.get_model().get_vocab();
+            let mut entries: Vec<Entry> = vocab
+                .iter()
+                .map(|(text, id)| Entry { id: *id as usize, text, kind: Kind::Learned })
+                .collect();
+            let added = inner.get_added_tokens_decoder();
+            entries.extend(added.iter().map(|(id, token)| Entry {
+                id: *id as usize,
+                text: &token.content,
+                kind: if token.special { Kind::Special } else { Kind::Added },
+            }));
+            let pieces = Pieces::build(&entries, &decoding)?;
+            Tokenizer::new(inner, pieces)
+        })
+        .map_err(|mut failure| {
+            if failure.fault == Fault::Internal {
+                failure.fault = Fault::Input;
+                failure.message = format!("cannot read tokenizer.json: {}", failure.message);
+            }
+            failure
+        })
+    }
+
+    pub fn new(inner: tokenizers::Tokenizer, pieces: Pieces) -> Outcome<Tokenizer> {
+        let mut as_text = inner.get_added_vocabulary().clone();
+        as_text.set_encode_special_tokens(true);
+        let mut special_texts: Vec<String> = as_text
+            .get_added_tokens_decoder()
+            .values()
+            .filter(|token| token.special && !token.content.is_empty())
+            .map(|token| token.content.clone())
+            .collect();
+        special_texts.sort();
+        let specials = if special_texts.is_empty() {
+            None
+        } else {
+            let built = AhoCorasick::builder()
+                .match_kind(MatchKind::LeftmostLongest)
+                .build(&special_texts)
+                .map_err(|error| invalid(format!("cannot index the special tokens: {error}")))?;
+            Some(built)
+        };
+        let longest_special = special_texts.iter().map(String::len).max().unwrap_or(0);
+        Ok(Tokenizer { inner, as_text, specials, special_texts, longest_special, pieces })
+    }
+
+    /// Never adds BOS or EOS, never truncates or pads, whatever the file asks for.
+    pub fn encode(&self, text: &str, parse_special: bool) -> Outcome<Vec<i32>> {
+        let added =
+            if parse_special { self.inner.get_added_vocabulary() } else { &self.as_text };
+        let failed = |error| invalid(format!("cannot tokenize: {error}"));
+        let mut parts = added.extract_and_normalize(self.inner.get_normalizer(), text);
+        if let Some(splitter) = self.inner.get_pre_tokenizer() {
+            splitter.pre_tokenize(&mut parts).map_err(failed)?;
+        }
+        self.inner.get_model().tokenize_in_pretokenized(&mut parts, None).map_err(failed)?;
+        let encoding = parts.into_encoding(None, 0, OffsetType::None).map_err(failed)?;
+        Ok(encoding.get_ids().iter().map(|id| *id as i32).collect())
+    }
+
+    pub fn token_to_id(&self, token: &str) -> i32 {
+        self.inner.token_to_id(token).map_or(-1, |id| id as i32)
+    }
+
+    /// Cuts text at its added tokens as encoding would, without normalizing anything.
+    pub fn segments(&self, text: &str) -> Vec<Segment> {
+        let none: Option<&tokenizers::NormalizerWrapper> = None;
+        let parts = self.inner.get_added_vocabulary().extract_and_normalize(none, text);
+        parts
+            .get_splits(OffsetReferential::Original, OffsetType::None)
+            .into_iter()
+            .map(|(text, _, tokens)| {
+                let id = tokens.as_ref().and_then(|tokens| tokens.first()).map(|token| token.id);
+                let special = id.filter(|id| self.pieces.special[*id as usize] != 0);
+                Segment { text: text.to_owned(), special_id: special.map(|id| id as i32) }
+            })
+            .collect()
+    }
+}
+
+/// Refuses what would make encoding random or decoding wrong.
+fn check_model(model: &ModelWrapper) -> Outcome<()> {
+    if let ModelWrapper::BPE(bpe) = model {
+        if bpe.dropout.is_some_and(|dropout| dropout > 0.0) {
+            return Err(unsupported("a tokenizer with BPE dropout gives random ids: remove it"));
+        }
+        let affixes = [&bpe.continuing_subword_prefix, &bpe.end_of_word_suffix];
+        if affixes.iter().any(|affix| affix.as_ref().is_some_and(|affix| !affix.is_empty())) {
+            return Err(unsupported("BPE with subword prefixes or suffixes is not supported"));
+        }
+    }
+    Ok(())
+}

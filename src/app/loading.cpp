@@ -1,0 +1,62 @@
+#include "app/loading.h"
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+
+namespace cohort::app {
+namespace {
+
+std::string read_text(const std::string& file) {
+  const MappedFile mapped(file);
+  return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
+}
+
+}  // namespace
+
+store::LocalModel find_model(const Settings& settings) {
+  const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
+  return store::resolve_model(settings.model, settings,
+                              store::hub_options(environment, settings.download_stall_s));
+}
+
+model::LoadOptions load_options(const Settings& settings) {
+  return {.exact = settings.exact, .kv_bf16 = settings.kv_dtype == KvDtype::kBf16};
+}
+
+serving::BindingOptions binding_options(const Settings& settings, const store::LocalModel& model) {
+  serving::BindingOptions options;
+  options.path = model.path.string();
+  options.names = settings.served_model_names;
+  if (options.names.empty()) options.names.push_back(model.name);
+  options.threads = settings.threads;
+  options.context_tokens = settings.context_tokens;
+  options.load = load_options(settings);
+  options.engine.max_rows = static_cast<size_t>(settings.max_rows);
+  options.engine.limits.prefill_tokens = settings.prefill_chunk_tokens;
+  options.sampling.temperature = settings.temperature;
+  options.sampling.top_p = settings.top_p;
+  options.sampling.top_k = settings.top_k;
+  options.sampling.min_p = settings.min_p;
+  options.sampling.repetition_penalty = settings.repetition_penalty;
+  options.max_tokens = settings.max_tokens;
+  if (!settings.chat_template.empty()) options.chat_template = read_text(settings.chat_template);
+  return options;
+}
+
+std::vector<int32_t> read_ids(const std::string& file) {
+  const boost::json::value list = parse_json(read_text(file), file);
+  std::vector<int32_t> ids;
+  if (list.is_array()) {
+    for (const boost::json::value& id : list.get_array()) {
+      if (!id.is_int64() || id.get_int64() < 0 || id.get_int64() > INT32_MAX) break;
+      ids.push_back(static_cast<int32_t>(id.get_int64()));
+    }
+    if (!ids.empty() && ids.size() == list.get_array().size()) return ids;
+  }
+  fail(ErrorKind::kInvalidRequest, "{}: must be a JSON list of at least one token id", file);
+}
+
+}  // namespace cohort::app

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "base/settings.h"
+#include "model/model.h"
+#include "serving/model_binding.h"
+#include "store/hub/model_source.h"
+
+namespace cohort::app {
+
+/// Finds the model of the settings, downloading it first if need be.
+store::LocalModel find_model(const Settings& settings);
+
+model::LoadOptions load_options(const Settings& settings);
+
+/// How the settings say to serve `model`.
+///   throws  Error if the chat template file cannot be read
+serving::BindingOptions binding_options(const Settings& settings, const store::LocalModel& model);
+
+/// The JSON list of token ids in a file.
+///   throws  Error{kNotFound, kInvalidRequest} naming the file
+std::vector<int32_t> read_ids(const std::string& file);
+
+}  // namespace cohort::app

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "engine/plan.h"
+#include "engine/row.h"
+#include "engine/scheduler.h"
+
+namespace cohort::kernels::cpu {
+class Cpu;
+}
+namespace cohort::model {
+class Model;
+}
+
+namespace cohort::engine {
+
+struct EngineOptions {
+  size_t max_rows = 32;     // rows that are worked on at once; more wait
+  size_t max_waiting = 512;  // requests that may wait; more are refused
+  SchedulerLimits limits;
+};
+
+/// Counters since the start, for /health and tests. Read from any thread.
+struct EngineStats {
+  std::atomic<size_t> rows = 0;        // alive now
+  std::atomic<size_t> waiting = 0;     // accepted, not yet a row
+  std::atomic<uint64_t> iterations = 0;
+  std::atomic<uint64_t> failed_forwards = 0;
+};
+
+/// The engine thread and its loop: admit, plan, iterate, commit. The only caller of MLX.
+///   failures  a row's sampler fails that row; a forward that fails is tried once more without its
+///             prefill groups (their rows fail), so one prompt cannot end running answers
+class Engine {
+ public:
+  /// All references outlive the engine. Starts the thread.
+  Engine(model::Model& model, kernels::cpu::Cpu& cpu, const text::Tokenizer& tokenizer,
+         std::set<int32_t> end_tokens, EngineOptions options);
+  /// Stops at once: rows that are left end as cancelled.
+  ~Engine();
+
+  /// Hands a request to the engine thread.
+  ///   throws  Error{kOverloaded} when too many wait, kUnavailable once draining
+  ///   thread  any
+  void submit(Submission submission);
+  /// Accepts nothing more and waits until every row has ended, or `seconds` have passed.
+  ///   returns  true if nothing was left
+  ///   thread   any but the engine's
+  bool drain(double seconds);
+  /// False once the engine thread has ended.
+  bool alive() const { return alive_.load(); }
+  bool draining() const { return draining_.load(); }
+  const EngineStats& stats() const { return stats_; }
+
+ private:
+  /// What one row got out of an iteration: its token, or why it failed; neither while prefilling.
+  struct Outcome {
+    RowId id;
+    int64_t tokens;  // to commit
+    std::variant<std::monostate, int32_t, Error> result;
+  };
+
+  void run();
+  void step();
+  /// Takes new submissions, frees rows whose consumer is gone; waits if there is nothing to do.
+  void admit();
+  bool wait_for_work();
+  std::vector<Outcome> iterate(const Plan& plan);
+  std::vector<Outcome> forward(const std::vector<PlannedGroup>& groups);
+  void commit(const std::vector<Outcome>& outcomes) noexcept;
+  void fail(const Plan& plan, const Error& error) noexcept;
+  void end_rows(const std::set<RowId>& ended) noexcept;
+  Row& find(RowId id);
+  void wake();
+
+  // Constant after construction.
+  model::Model& model_;
+  kernels::cpu::Cpu& cpu_;
+  const text::Tokenizer& tokenizer_;
+  const std::set<int32_t> end_tokens_;
+  const EngineOptions options_;
+
+  // Engine thread.
+  kv::KvMemory memory_;
+  std::list<Row> rows_;  // in order of arrival
+  uint64_t next_id_ = 1;
+
+  // Guarded by mutex_.
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable idle_;
+  std::deque<Submission> inbox_;
+  bool stirred_ = false;  // a consumer made room or went away
+  bool stopping_ = false;
+
+  std::atomic<bool> alive_ = true;
+  std::atomic<bool> draining_ = false;
+  EngineStats stats_;
+  std::thread thread_;
+};
+
+}  // namespace cohort::engine

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <boost/json.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace cohort::model {
+
+/// Reads a config object key by key; every value is checked for type and range.
+///   throws  Error{kInvalidRequest} naming the file, the key and what is allowed
+class ConfigReader {
+ public:
+  ConfigReader(const boost::json::object& config, std::string_view file)
+      : config_(config), file_(file) {}
+
+  struct Range {
+    int64_t low, high;  // inclusive
+  };
+  /// The integer at `key`, or `fallback`; without a fallback the key must be there.
+  int64_t integer(std::string_view key, Range range, std::optional<int64_t> fallback = {}) const;
+  /// A finite number > 0.
+  double positive(std::string_view key, std::optional<double> fallback = {}) const;
+  bool boolean(std::string_view key, bool fallback) const;
+  std::string text(std::string_view key, std::string_view fallback) const;
+  /// The object at `key`, or nullptr if absent or null.
+  const boost::json::object* object(std::string_view key) const;
+  const boost::json::array* array(std::string_view key) const;
+
+ private:
+  const boost::json::value* find(std::string_view key) const;
+  [[noreturn]] void fail_key(std::string_view key, std::string_view wanted) const;
+
+  const boost::json::object& config_;
+  std::string file_;
+};
+
+}  // namespace cohort::model

@@ -1,0 +1,166 @@
+#include "model/decoder.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace cohort::model {
+
+using kernels::cpu::Epilogue;
+
+DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
+                              const LoadOptions& options) {
+  DecoderSpec spec;
+  spec.shape.family = source.family;
+  spec.shape.vocab_size = static_cast<int>(config.integer("vocab_size", {1, 1 << 24}));
+  spec.shape.hidden_size = static_cast<int>(config.integer("hidden_size", {1, 1 << 20}));
+  spec.shape.context_tokens = config.integer("max_position_embeddings", {1, 1 << 28}, 2048);
+  spec.intermediate_size = static_cast<int>(config.integer("intermediate_size", {1, 1 << 22}));
+  spec.norm_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
+  spec.heads = static_cast<int>(config.integer("num_attention_heads", {1, 4096}));
+  const auto layers = config.integer("num_hidden_layers", {1, 4096});
+  const auto kv_heads = config.integer("num_key_value_heads", {1, spec.heads}, spec.heads);
+  const auto head_dim = config.integer("head_dim", {2, kernels::cpu::kMaxHeadDim},
+                                       std::max(2, spec.shape.hidden_size / spec.heads));
+  if (spec.heads % kv_heads != 0 || head_dim % 2 != 0) {
+    fail(ErrorKind::kInvalidRequest,
+         "{}: {} attention heads over {} kv heads of dimension {}: heads must be a multiple of kv "
+         "heads and the dimension even", source.checkpoint.path, spec.heads, kv_heads, head_dim);
+  }
+  const bool bf16 = options.kv_bf16 && !options.exact;
+  spec.shape.layers.assign(static_cast<size_t>(layers),
+                           {{static_cast<int>(kv_heads), static_cast<int>(head_dim), bf16}, 0});
+  spec.layer_rope.assign(static_cast<size_t>(layers), 0);
+  return spec;
+}
+
+nn::RopeSettings read_rope(const boost::json::object* object, double theta, const Source& source,
+                           int64_t context_tokens) {
+  nn::RopeSettings rope{.theta = theta};
+  if (object == nullptr) return rope;
+  const ConfigReader config(*object, source.checkpoint.path + ": rope settings");
+  rope.type = config.text("rope_type", config.text("type", "default"));
+  rope.theta = config.positive("rope_theta", theta);
+  rope.factor = config.positive("factor", 1.0);
+  rope.original_context = config.positive("original_max_position_embeddings",
+                                          static_cast<double>(context_tokens));
+  rope.low_freq_factor = config.positive("low_freq_factor", 1.0);
+  rope.high_freq_factor = config.positive("high_freq_factor", 4.0);
+  rope.beta_fast = config.positive("beta_fast", 32.0);
+  rope.beta_slow = config.positive("beta_slow", 1.0);
+  rope.truncate = config.boolean("truncate", true);
+  if (object->contains("mscale")) rope.mscale = config.positive("mscale", 1.0);
+  if (object->contains("mscale_all_dim")) rope.mscale_all_dim = config.positive("mscale_all_dim", 1.0);
+  if (object->contains("attention_factor")) {
+    rope.attention_factor = config.positive("attention_factor", 1.0);
+  }
+  return rope;
+}
+
+Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& options,
+                 kernels::cpu::Cpu& cpu)
+    : spec_(std::move(spec)), cpu_(cpu) {
+  Weights weights(source, cpu);
+  weights.ignore("rotary_emb.inv_freq");
+  const int hidden = spec_.shape.hidden_size, vocab = spec_.shape.vocab_size;
+  embedding_ = weights.matrix("model.embed_tokens", vocab, hidden);
+  for (int layer = 0; layer < static_cast<int>(spec_.shape.layers.size()); ++layer) {
+    load_layer(weights, source, layer, options);
+  }
+  head_.norm = weights.vector("model.norm.weight", hidden, spec_.norm_offset);
+  head_.norm_eps = spec_.norm_eps;
+  head_.exact = options.exact;
+  const bool tied = !weights.has("lm_head.weight") ||
+                    ConfigReader(source.config, source.checkpoint.path)
+                        .boolean("tie_word_embeddings", false);
+  if (tied) weights.ignore("lm_head.");
+  head_.matrices = {tied ? embedding_ : weights.matrix("lm_head", vocab, hidden)};
+  if (source.gguf) weights.ignore("rope_freqs.weight");  // read by the family
+  store_ = weights.finish();
+}
+
+void Decoder::load_layer(Weights& weights, const Source& source, int layer,
+                         const LoadOptions& options) {
+  const std::string at = "model.layers." + std::to_string(layer) + ".";
+  const kv::LayerSpec& kv = spec_.shape.layers[static_cast<size_t>(layer)];
+  const int hidden = spec_.shape.hidden_size, dim = kv.geometry.head_dim;
+  const int q_rows = spec_.heads * dim, kv_rows = kv.geometry.kv_heads * dim;
+  const RowOrder q_order{source.adjacent_rope_pairs ? spec_.heads : 0};
+  const RowOrder k_order{source.adjacent_rope_pairs ? kv.geometry.kv_heads : 0};
+  const auto norm = [&](const char* name, int size) {
+    return weights.vector(at + name + ".weight", size, spec_.norm_offset);
+  };
+
+  nn::DecoderBlock block;
+  block.rope = spec_.layer_rope[static_cast<size_t>(layer)];
+  block.qkv = {.norm = norm("input_layernorm", hidden), .norm_eps = spec_.norm_eps,
+               .matrices = {weights.matrix(at + "self_attn.q_proj", q_rows, hidden, q_order),
+                            weights.matrix(at + "self_attn.k_proj", kv_rows, hidden, k_order),
+                            weights.matrix(at + "self_attn.v_proj", kv_rows, hidden)},
+               .bias = weights.vectors({{at + "self_attn.q_proj.bias", q_rows},
+                                        {at + "self_attn.k_proj.bias", kv_rows},
+                                        {at + "self_attn.v_proj.bias", kv_rows}},
+                                       {q_order, k_order}),
+               .exact = options.exact};
+  block.attention = {.geometry = kv.geometry, .heads = spec_.heads, .scale = spec_.query_scale,
+                     .window = kv.window,
+                     .q_norm = spec_.qk_norm ? norm("self_attn.q_norm", dim) : nullptr,
+                     .k_norm = spec_.qk_norm ? norm("self_attn.k_norm", dim) : nullptr,
+                     .norm_eps = spec_.norm_eps, .rope_dims = spec_.ropes[block.rope].dims()};
+  block.out = {.post_norm = spec_.sandwich_norms ? norm("post_attention_layernorm", hidden) : nullptr,
+               .norm_eps = spec_.norm_eps,
+               .matrices = {weights.matrix(at + "self_attn.o_proj", hidden, q_rows)},
+               .bias = weights.vectors({{at + "self_attn.o_proj.bias", hidden}}),
+               .epilogue = Epilogue::kResidual, .exact = options.exact};
+  const char* mlp_norm = spec_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+  const int inner = spec_.intermediate_size;
+  block.gate_up = {.norm = norm(mlp_norm, hidden), .norm_eps = spec_.norm_eps,
+                   .matrices = {weights.matrix(at + "mlp.gate_proj", inner, hidden),
+                                weights.matrix(at + "mlp.up_proj", inner, hidden)},
+                   .bias = weights.vectors({{at + "mlp.gate_proj.bias", inner},
+                                            {at + "mlp.up_proj.bias", inner}}),
+                   .epilogue = Epilogue::kGated, .activation = spec_.activation,
+                   .exact = options.exact};
+  block.down = {.post_norm = spec_.sandwich_norms ? norm("post_feedforward_layernorm", hidden) : nullptr,
+                .norm_eps = spec_.norm_eps,
+                .matrices = {weights.matrix(at + "mlp.down_proj", hidden, inner)},
+                .bias = weights.vectors({{at + "mlp.down_proj.bias", hidden}}),
+                .epilogue = Epilogue::kResidual, .exact = options.exact};
+  blocks_.push_back(std::move(block));
+}
+
+mx::array Decoder::forward(std::span<const TokenGroup> groups,
+                           std::vector<mx::array>* layer_outputs) {
+  std::vector<int32_t> ids;
+  std::vector<int64_t> positions;
+  for (const TokenGroup& group : groups) {
+    group.cache.reserve(static_cast<int64_t>(group.ids.size()));
+    ids.insert(ids.end(), group.ids.begin(), group.ids.end());
+    for (size_t i = 0; i < group.ids.size(); ++i) {
+      positions.push_back(group.cache.offset() + static_cast<int64_t>(i));
+    }
+  }
+  std::vector<std::shared_ptr<const std::vector<float>>> tables;
+  for (const nn::Rope& rope : spec_.ropes) tables.push_back(rope.table(positions));
+
+  mx::array x = kernels::embed(cpu_, *embedding_, std::move(ids), spec_.embedding_scale);
+  if (layer_outputs != nullptr) layer_outputs->push_back(x);
+  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
+    std::vector<kernels::cpu::AttentionRow> rows;
+    int token = 0;
+    for (const TokenGroup& group : groups) {
+      const auto count = static_cast<int>(group.ids.size());
+      rows.push_back({token, count, group.cache.offset(), group.cache.layer(layer).blocks()});
+      token += count;
+    }
+    x = nn::forward(cpu_, blocks_[layer], x, std::move(rows), tables[blocks_[layer].rope]);
+    if (layer_outputs != nullptr) layer_outputs->push_back(x);
+  }
+  return x;
+}
+
+mx::array Decoder::project(const mx::array& hidden, std::vector<int32_t> rows) {
+  return kernels::matmul(cpu_, head_, kernels::select_rows(hidden, std::move(rows)), std::nullopt);
+}
+
+}  // namespace cohort::model

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/config_reader.h"
+#include "model/model.h"
+#include "model/weights.h"
+#include "nn/decoder_block.h"
+#include "nn/rope.h"
+
+namespace cohort::model {
+
+/// What differs between the plain decoder-only families; a family's file fills it in.
+struct DecoderSpec {
+  ModelShape shape;
+  int heads = 0;
+  int intermediate_size = 0;
+  float norm_eps = 1e-6f;
+  float norm_offset = 0;      // added to every stored norm weight
+  float query_scale = 0;      // of q . k
+  float embedding_scale = 1;
+  kernels::cpu::Activation activation = kernels::cpu::Activation::kSilu;
+  bool qk_norm = false;       // per-head norms of queries and keys
+  bool sandwich_norms = false;  // Gemma: norms after attention and after the MLP too
+  std::vector<nn::Rope> ropes;
+  std::vector<size_t> layer_rope;  // per layer, index into ropes
+};
+
+/// A pre-norm decoder-only transformer: embeddings, blocks, norm, head.
+class Decoder : public Model {
+ public:
+  Decoder(DecoderSpec spec, const Source& source, const LoadOptions& options,
+          kernels::cpu::Cpu& cpu);
+
+  const ModelShape& shape() const override { return spec_.shape; }
+  mx::array forward(std::span<const TokenGroup> groups,
+                    std::vector<mx::array>* layer_outputs) override;
+  mx::array project(const mx::array& hidden, std::vector<int32_t> rows) override;
+
+ private:
+  void load_layer(Weights& weights, const Source& source, int layer, const LoadOptions& options);
+
+  DecoderSpec spec_;
+  kernels::cpu::Cpu& cpu_;
+  WeightStore store_;
+  const kernels::cpu::PackedMatrix* embedding_ = nullptr;
+  std::vector<nn::DecoderBlock> blocks_;
+  kernels::cpu::MatmulStep head_;
+};
+
+/// Reads what all of these families share: sizes, eps, context, and layer geometry (no windows).
+DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
+                              const LoadOptions& options);
+/// Reads one rotary object ("rope_parameters" or "rope_scaling" form; null = plain).
+nn::RopeSettings read_rope(const boost::json::object* object, double theta, const Source& source,
+                           int64_t context_tokens);
+
+}  // namespace cohort::model

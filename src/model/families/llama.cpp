@@ -1,0 +1,59 @@
+// Llama and Mistral.
+//   source  transformers models/llama, models/mistral; GGUF architecture "llama"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "model/decoder.h"
+
+namespace cohort::model::families {
+namespace {
+
+/// Layers listed as "sliding_attention" (or, for Mistral, all of them) see `sliding_window` keys.
+void set_windows(DecoderSpec& spec, const ConfigReader& config, const Source& source) {
+  const int64_t window = config.integer("sliding_window", {1, 1 << 28}, 0);
+  if (window == 0) return;
+  const boost::json::array* types = config.array("layer_types");
+  if (types != nullptr && types->size() != spec.shape.layers.size()) {
+    fail(ErrorKind::kInvalidRequest, "{}: \"layer_types\" has {} entries for {} layers",
+         source.checkpoint.path, types->size(), spec.shape.layers.size());
+  }
+  for (size_t i = 0; i < spec.shape.layers.size(); ++i) {
+    const bool sliding = types != nullptr ? (*types)[i] == "sliding_attention"
+                                          : source.family == "mistral";
+    if (sliding) spec.shape.layers[i].window = window;
+  }
+}
+
+/// GGUF files state Llama 3's frequency correction as one factor per rotary pair.
+std::vector<float> frequency_factors(const Source& source) {
+  const TensorView* view = source.gguf ? source.checkpoint.find("rope_freqs.weight") : nullptr;
+  if (view == nullptr || view->type != TensorType::kF32) return {};
+  std::vector<float> factors(view->bytes.size() / sizeof(float));
+  std::memcpy(factors.data(), view->bytes.data(), view->bytes.size());
+  return factors;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> llama(const Source& source, const LoadOptions& options,
+                             kernels::cpu::Cpu& cpu) {
+  const ConfigReader config(source.config, source.checkpoint.path);
+  DecoderSpec spec = read_decoder_spec(config, source, options);
+  const int dim = spec.shape.layers[0].geometry.head_dim;
+  spec.query_scale = 1.0f / std::sqrt(static_cast<float>(dim));
+  const boost::json::object* scaling = config.object("rope_parameters");
+  if (scaling == nullptr) scaling = config.object("rope_scaling");
+  const std::vector<float> factors = frequency_factors(source);
+  if (!factors.empty() && factors.size() != static_cast<size_t>(dim) / 2) {
+    fail(ErrorKind::kInvalidRequest, "{}: rope_freqs.weight has {} factors, must be {}",
+         source.checkpoint.path, factors.size(), dim / 2);
+  }
+  spec.ropes.emplace_back(dim, read_rope(scaling, config.positive("rope_theta", 10000.0), source,
+                                         spec.shape.context_tokens), factors);
+  set_windows(spec, config, source);
+  return std::make_unique<Decoder>(std::move(spec), source, options, cpu);
+}
+
+}  // namespace cohort::model::families

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <mlx/mlx.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu.h"
+#include "kv/row_cache.h"
+
+namespace cohort::model {
+
+namespace mx = mlx::core;
+
+struct Checkpoint;
+
+/// Tokens of one row that share a forward; the first stands at cache.offset().
+struct TokenGroup {
+  std::span<const int32_t> ids;
+  kv::RowCache& cache;
+};
+
+/// What a loaded model is to those who use it.
+struct ModelShape {
+  std::string family;  // as in families.def
+  int vocab_size = 0;
+  int hidden_size = 0;
+  int64_t context_tokens = 0;
+  std::vector<kv::LayerSpec> layers;
+};
+
+/// A model's computation. Weights are its own; the state of rows is in their caches.
+///   thread  engine
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelShape& shape() const = 0;
+
+  /// Feeds every group's tokens in one pack.
+  ///   layer_outputs  if not null, receives the embeddings and then the output of every layer
+  ///   returns        the last layer's output [tokens, hidden], lazy; rows in the order of the groups
+  ///   effect         reserves cache space now; writes K and V behind each cache's offset when
+  ///                  evaluated. The caller commits, or repeats with the same tokens.
+  virtual mx::array forward(std::span<const TokenGroup> groups,
+                            std::vector<mx::array>* layer_outputs) = 0;
+  /// Final norm and output head for some rows of a forward's result.   ->   [rows, vocab] f32 logits
+  virtual mx::array project(const mx::array& hidden, std::vector<int32_t> rows) = 0;
+};
+
+struct LoadOptions {
+  bool exact = false;    // f32 activations in every matmul and f32 KV
+  bool kv_bf16 = true;   // else f32; ignored with `exact`
+};
+
+/// Builds the model of a checkpoint. Weights are repacked; the mapped file is not used afterwards.
+///   throws  Error{kInvalidRequest} for a bad config, or one error that lists every missing and
+///           every unused tensor; kUnsupported naming the families that exist
+std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options,
+                                  kernels::cpu::Cpu& cpu);
+
+}  // namespace cohort::model

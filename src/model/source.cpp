@@ -1,0 +1,135 @@
+#include "model/source.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+
+namespace cohort::model {
+namespace {
+
+namespace json = boost::json;
+
+/// GGUF names of modules inside a layer, by published name.
+///   source  GGUF specification, "standardized tensor names"
+constexpr std::pair<std::string_view, std::string_view> kLayerModules[] = {
+    {"input_layernorm", "attn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+};
+
+constexpr std::pair<std::string_view, std::string_view> kModules[] = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
+    {"rope_freqs", "rope_freqs"},
+};
+
+template <class Pairs>
+std::string_view lookup(const Pairs& pairs, std::string_view key) {
+  for (const auto& [published, stored] : pairs) {
+    if (published == key) return stored;
+  }
+  return key;
+}
+
+std::string gguf_name(std::string_view published, bool gemma) {
+  const size_t dot = published.rfind('.');
+  const std::string_view module = published.substr(0, dot), kind = published.substr(dot);
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!module.starts_with(kLayers)) return std::string(lookup(kModules, module)) + std::string(kind);
+  const std::string_view rest = module.substr(kLayers.size());
+  const size_t split = rest.find('.');
+  const std::string_view part = rest.substr(split + 1);
+  std::string_view stored = lookup(kLayerModules, part);
+  // One published name, two meanings: the norm after attention, or (llama) the one before the MLP.
+  if (part == "post_attention_layernorm") stored = gemma ? "post_attention_norm" : "ffn_norm";
+  return "blk." + std::string(rest.substr(0, split)) + "." + std::string(stored) + std::string(kind);
+}
+
+/// The rotary settings of a GGUF file as a Hugging Face rope_scaling object.
+json::value gguf_rope_scaling(const GgufMetadata& m, const std::string& arch) {
+  const auto type = m.find<std::string_view>(arch + ".rope.scaling.type");
+  if (!type || *type == "none") return nullptr;
+  json::object scaling{{"rope_type", *type}};
+  if (auto factor = m.find<float>(arch + ".rope.scaling.factor")) scaling["factor"] = *factor;
+  if (auto original = m.find<int64_t>(arch + ".rope.scaling.original_context_length")) {
+    scaling["original_max_position_embeddings"] = *original;
+  }
+  if (auto factor = m.find<float>(arch + ".rope.scaling.attn_factor")) {
+    scaling["attention_factor"] = *factor;
+  }
+  return scaling;
+}
+
+/// Translates the metadata of a GGUF file into a Hugging Face config.
+json::object gguf_config(const GgufMetadata& m) {
+  const auto arch = std::string(m.get<std::string_view>("general.architecture"));
+  json::object config{{"model_type", arch == "gemma3" ? "gemma3_text" : arch}};
+  const auto integer = [&](const char* key, const std::string& stored) {
+    if (const auto value = m.find<int64_t>(arch + "." + stored)) config[key] = *value;
+  };
+  const auto number = [&](const char* key, const std::string& stored) {
+    if (const auto value = m.find<float>(arch + "." + stored)) config[key] = *value;
+  };
+  integer("hidden_size", "embedding_length");
+  integer("num_hidden_layers", "block_count");
+  integer("intermediate_size", "feed_forward_length");
+  integer("num_attention_heads", "attention.head_count");
+  integer("num_key_value_heads", "attention.head_count_kv");
+  integer("head_dim", "attention.key_length");
+  integer("max_position_embeddings", "context_length");
+  integer("sliding_window", "attention.sliding_window");
+  number("rms_norm_eps", "attention.layer_norm_rms_epsilon");
+  number("rope_theta", "rope.freq_base");
+  config["vocab_size"] = m.get<std::vector<std::string_view>>("tokenizer.ggml.tokens").size();
+  config["rope_scaling"] = gguf_rope_scaling(m, arch);
+  if (arch == "gemma3") {
+    // The file states the global rope only; local layers and the query scale are Gemma 3's own.
+    config["rope_local_base_freq"] = 10000.0;
+    if (const json::value* dim = config.if_contains("head_dim")) config["query_pre_attn_scalar"] = *dim;
+  }
+  return config;
+}
+
+}  // namespace
+
+Source::Source(const Checkpoint& opened) : checkpoint(opened) {
+  if (opened.gguf) {
+    gguf = true;
+    config = gguf_config(opened.gguf->index.metadata);
+  } else {
+    config = opened.config;
+    // A multimodal wrapper keeps its language model's settings in text_config.
+    if (const json::value* text = config.if_contains("text_config"); text && text->is_object()) {
+      json::object lifted = text->get_object();
+      for (const auto& [key, value] : config) {
+        if (!lifted.contains(key)) lifted[key] = value;
+      }
+      config = std::move(lifted);
+    }
+    if (opened.find("language_model.model.embed_tokens.weight") != nullptr) prefix = "language_model.";
+  }
+  const json::value* type = config.if_contains("model_type");
+  if (type == nullptr || !type->is_string()) {
+    fail(ErrorKind::kInvalidRequest, "{}: config has no \"model_type\"", opened.path);
+  }
+  family = type->get_string().c_str();
+  adjacent_rope_pairs = gguf && family == "llama";
+  norms_include_one = gguf && family == "gemma3_text";
+}
+
+std::string Source::tensor_name(const std::string& published) const {
+  return gguf ? gguf_name(published, family == "gemma3_text") : prefix + published;
+}
+
+}  // namespace cohort::model

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <boost/json.hpp>
+
+#include <string>
+
+#include "model/checkpoint.h"
+
+namespace cohort::model {
+
+/// A checkpoint in the one form that families read: a config with the key names of Hugging Face and
+/// tensors under published names, whatever file they came from.
+struct Source {
+  explicit Source(const Checkpoint& checkpoint);
+
+  const Checkpoint& checkpoint;
+  boost::json::object config;  // of the language model: text_config is lifted, GGUF translated
+  std::string family;          // model_type
+  std::string prefix;          // of "model.": "" or "language_model." (folders)
+  bool gguf = false;
+  bool adjacent_rope_pairs = false;  // q and k rows are stored for rotation of (2i, 2i + 1)
+  bool norms_include_one = false;    // Gemma 3: the stored norm weights are already w + 1
+
+  /// The file's name for a published tensor name, such as "model.layers.0.self_attn.q_proj.weight".
+  std::string tensor_name(const std::string& published) const;
+};
+
+}  // namespace cohort::model

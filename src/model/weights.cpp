@@ -1,0 +1,217 @@
+#include "model/weights.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace cohort::model {
+namespace {
+
+using kernels::cpu::CodeType;
+using kernels::cpu::DecodedGroup;
+using kernels::cpu::kGroup;
+using kernels::cpu::PackedMatrix;
+using kernels::cpu::QuantLayout;
+using kernels::cpu::ScaleType;
+
+/// Where row `row` of the model stands in the file.
+int64_t stored_row(RowOrder order, int rows, int64_t row) {
+  if (order.adjacent_pair_heads == 0) return row;
+  const int64_t dim = rows / order.adjacent_pair_heads, head = row / dim, at = row % dim;
+  const int64_t half = dim / 2;
+  return head * dim + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
+
+std::optional<CodeType> dense_type(TensorType type) {
+  switch (type) {
+    case TensorType::kF32: return CodeType::kF32;
+    case TensorType::kF16: return CodeType::kF16;
+    case TensorType::kBF16: return CodeType::kBF16;
+    default: return std::nullopt;
+  }
+}
+
+ScaleType scale_type(TensorType type) {
+  if (type == TensorType::kF16) return ScaleType::kF16;
+  return type == TensorType::kBF16 ? ScaleType::kBF16 : ScaleType::kF32;
+}
+
+float float_at(TensorType type, const std::byte* data, int64_t index) {
+  if (type == TensorType::kF32) {
+    float value;
+    std::memcpy(&value, data + index * 4, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, data + index * 2, 2);
+  return type == TensorType::kF16 ? kernels::cpu::f16_to_f32(bits) : kernels::cpu::bf16_to_f32(bits);
+}
+
+/// Code `index` of a row packed `bits` wide, least significant bit first.
+uint8_t code_at(const std::byte* row, int64_t index, int bits) {
+  const int64_t bit = index * bits;
+  unsigned word = std::to_integer<unsigned>(row[bit / 8]);
+  if (bit % 8 + bits > 8) word |= std::to_integer<unsigned>(row[bit / 8 + 1]) << 8;
+  return static_cast<uint8_t>((word >> (bit % 8)) & ((1u << bits) - 1));
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i == 40) return text + fmt::format(" and {} more", names.size() - i);
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+Weights::Weights(const Source& source, kernels::cpu::Cpu& cpu)
+    : source_(source), cpu_(cpu) {
+  if (!source.gguf) {
+    quantization_ = QuantizationConfig::parse(source.checkpoint.config, source.checkpoint.path);
+  }
+}
+
+bool Weights::has(const std::string& name) const {
+  return source_.checkpoint.find(source_.tensor_name(name)) != nullptr;
+}
+
+TensorType Weights::embedding_type() const {
+  if (source_.gguf) return TensorType::kF32;
+  for (const char* name : {"model.embed_tokens.scales", "model.embed_tokens.weight"}) {
+    if (const auto* view = source_.checkpoint.find(source_.tensor_name(name))) return view->type;
+  }
+  return TensorType::kF32;
+}
+
+const TensorView* Weights::take(const std::string& name, const std::vector<int64_t>& shape) {
+  const std::string stored = source_.tensor_name(name);
+  const TensorView* view = source_.checkpoint.find(stored);
+  if (view == nullptr) {
+    missing_.push_back(stored);
+    return nullptr;
+  }
+  used_.insert(stored);
+  if (!shape.empty() && view->shape != shape) {
+    wrong_.push_back(fmt::format("{} is {}, must be {}", stored, shape_text(view->shape),
+                                 shape_text(shape)));
+    return nullptr;
+  }
+  return view;
+}
+
+const PackedMatrix* Weights::matrix(const std::string& module, int rows, int cols, RowOrder order) {
+  if (has(module + ".scales")) {
+    store_.matrices.push_back(pack_affine(module, rows, cols, order));
+  } else if (const TensorView* view = take(module + ".weight", {rows, cols})) {
+    store_.matrices.push_back(pack(*view, rows, cols, order));
+  } else {
+    store_.matrices.emplace_back();
+  }
+  return &store_.matrices.back();
+}
+
+PackedMatrix Weights::pack(const TensorView& tensor, int rows, int cols, RowOrder order) {
+  const auto row_bytes = static_cast<int64_t>(tensor.bytes.size()) / rows;
+  const auto row_at = [&tensor, row_bytes, rows, order](int64_t row) {
+    return tensor.bytes.data() + stored_row(order, rows, row) * row_bytes;
+  };
+  if (const auto type = dense_type(tensor.type)) {
+    return kernels::cpu::pack_dense(cpu_.pool(), rows, cols, *type, row_at);
+  }
+  if (const auto* format = kernels::cpu::block_format(info(tensor.type).name)) {
+    return kernels::cpu::pack_quantized(cpu_.pool(), rows, cols, format->layout,
+                                        [&](int64_t row, int64_t group, DecodedGroup& out) {
+                                          format->decode(row_at(row), group, out);
+                                        });
+  }
+  wrong_.push_back(fmt::format("{} has type {}, which is no weight type", tensor.name,
+                               info(tensor.type).name));
+  return {};
+}
+
+PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols, RowOrder order) {
+  const TensorView* weight = take(module + ".weight", {});
+  const TensorView* scales = take(module + ".scales", {});
+  const TensorView* biases = take(module + ".biases", {});
+  if (weight == nullptr || scales == nullptr || biases == nullptr) return {};
+  const Quantization q = quantization_of(quantization_, source_.tensor_name(module), *weight,
+                                         *scales, biases, cols);
+  if (weight->shape != std::vector<int64_t>{rows, int64_t{cols} * q.bits / 32}) {
+    wrong_.push_back(fmt::format("{} is {}, which is not {} x {} at {} bits", weight->name,
+                                 shape_text(weight->shape), rows, cols, q.bits));
+    return {};
+  }
+  const QuantLayout layout{.code = q.bits <= 4 ? CodeType::kU4 : CodeType::kU8,
+                           .scale = scale_type(scales->type), .has_min = true};
+  const int64_t weight_row = int64_t{cols} * q.bits / 8, groups = cols / q.group_size;
+  return kernels::cpu::pack_quantized(
+      cpu_.pool(), rows, cols, layout, [&](int64_t row, int64_t group, DecodedGroup& out) {
+        const int64_t at = stored_row(order, rows, row);
+        const std::byte* codes = weight->bytes.data() + at * weight_row;
+        for (int64_t i = 0; i < kGroup; ++i) {
+          out.codes[i] = code_at(codes, group * kGroup + i, q.bits);
+        }
+        const int64_t g = at * groups + group * kGroup / q.group_size;
+        out.scale[0] = out.scale[1] = float_at(scales->type, scales->bytes.data(), g);
+        out.min = float_at(scales->type, biases->bytes.data(), g);
+      });
+}
+
+const float* Weights::vector(const std::string& name, int size, float offset, RowOrder order) {
+  std::vector<float>& out = store_.vectors.emplace_back(size, 0.0f);
+  const TensorView* view = take(name, {size});
+  if (view == nullptr) return out.data();
+  if (!dense_type(view->type)) {
+    wrong_.push_back(fmt::format("{} has type {}, must be F32, F16 or BF16", view->name,
+                                 info(view->type).name));
+    return out.data();
+  }
+  for (int i = 0; i < size; ++i) {
+    out[i] = float_at(view->type, view->bytes.data(), stored_row(order, size, i)) + offset;
+  }
+  return out.data();
+}
+
+const float* Weights::vectors(const std::vector<std::pair<std::string, int>>& names_and_sizes,
+                              const std::vector<RowOrder>& orders) {
+  if (std::none_of(names_and_sizes.begin(), names_and_sizes.end(),
+                   [&](const auto& entry) { return has(entry.first); })) {
+    return nullptr;
+  }
+  std::vector<float> all;
+  for (size_t i = 0; i < names_and_sizes.size(); ++i) {
+    const auto& [name, size] = names_and_sizes[i];
+    const float* part = vector(name, size, 0, i < orders.size() ? orders[i] : RowOrder{});
+    all.insert(all.end(), part, part + size);
+  }
+  return store_.vectors.emplace_back(std::move(all)).data();
+}
+
+WeightStore Weights::finish() {
+  std::vector<std::string> unused;
+  for (std::string_view name : source_.checkpoint.names()) {
+    const bool expected =
+        used_.contains(std::string(name)) ||
+        std::any_of(ignored_.begin(), ignored_.end(), [&](const std::string& part) {
+          return name.find(part) != std::string_view::npos;
+        });
+    if (!expected) unused.emplace_back(name);
+  }
+  std::string problems;
+  const auto add = [&](const char* what, const std::vector<std::string>& names) {
+    if (!names.empty()) problems += fmt::format("; {}: {}", what, joined(names));
+  };
+  add("missing tensors", missing_);
+  add("tensors of the wrong shape or type", wrong_);
+  add("tensors that the model does not use", unused);
+  if (!problems.empty()) {
+    fail(ErrorKind::kInvalidRequest, "{}: not a whole {} checkpoint{}", source_.checkpoint.path,
+         source_.family, problems);
+  }
+  return std::move(store_);
+}
+
+}  // namespace cohort::model

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <deque>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cpu.h"
+#include "model/quantization.h"
+#include "model/source.h"
+
+namespace cohort::model {
+
+/// The weights of one model. Addresses stay valid for its life.
+struct WeightStore {
+  std::deque<kernels::cpu::PackedMatrix> matrices;
+  std::deque<std::vector<float>> vectors;
+};
+
+/// Row r of a matrix of `heads` heads is stored at another place: GGUF files of the llama
+/// architecture keep rotary pairs side by side.
+struct RowOrder {
+  int adjacent_pair_heads = 0;  // 0 = as stored
+};
+
+/// Takes tensors out of a checkpoint by published name and packs them for the kernels. Problems are
+/// collected; `finish` reports them all at once.
+///   thread  any, one at a time
+class Weights {
+ public:
+  Weights(const Source& source, kernels::cpu::Cpu& cpu);
+
+  /// MODULE.weight [rows, cols], dense, MLX-quantized (MODULE.scales) or in a GGUF block format.
+  const kernels::cpu::PackedMatrix* matrix(const std::string& module, int rows, int cols,
+                                           RowOrder order = {});
+  /// A float tensor of `size` elements, plus `offset`.
+  const float* vector(const std::string& name, int size, float offset = 0, RowOrder order = {});
+  bool has(const std::string& name) const;
+  /// Several vectors end to end; null if none of them is in the checkpoint.
+  const float* vectors(const std::vector<std::pair<std::string, int>>& names_and_sizes,
+                       const std::vector<RowOrder>& orders = {});
+  /// Tensors whose stored name contains `part` are not asked for and are no error.
+  void ignore(const std::string& part) { ignored_.push_back(part); }
+
+  /// The type that activations had when the model was trained: that of its dense weights.
+  TensorType embedding_type() const;
+
+  ///   throws  Error{kInvalidRequest} listing every missing, misshapen and unused tensor
+  WeightStore finish();
+
+ private:
+  const TensorView* take(const std::string& name, const std::vector<int64_t>& shape);
+  kernels::cpu::PackedMatrix pack_affine(const std::string& module, int rows, int cols,
+                                         RowOrder order);
+  kernels::cpu::PackedMatrix pack(const TensorView& tensor, int rows, int cols, RowOrder order);
+
+  const Source& source_;
+  kernels::cpu::Cpu& cpu_;
+  QuantizationConfig quantization_;
+  WeightStore store_;
+  std::set<std::string> used_;
+  std::vector<std::string> missing_, wrong_, ignored_;
+};
+
+}  // namespace cohort::model

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace cohort::nn {
+
+/// How rotary frequencies are derived, as a checkpoint states it.
+struct RopeSettings {
+  std::string type = "default";  // "default", "linear", "llama3" or "yarn"
+  double theta = 10000;
+  double factor = 1;
+  double original_context = 0;  // tokens the model was first trained on
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double beta_fast = 32, beta_slow = 1;              // yarn
+  double mscale = 0, mscale_all_dim = 0;             // yarn, 0 = absent
+  double attention_factor = 0;                       // yarn, 0 = derived
+  bool truncate = true;                              // yarn: whole-numbered correction range
+};
+
+/// Rotary position embedding over the first `dims` channels of a head, pairs (i, i + dims / 2).
+///   source  Su et al., "RoFormer"; transformers modeling_rope_utils.py (llama3, yarn)
+class Rope {
+ public:
+  Rope() = default;
+  ///   factors  divide the frequency of each pair (GGUF rope_freqs.weight); empty = none
+  ///   throws   Error{kUnsupported} for a type that is not listed above
+  Rope(int dims, const RopeSettings& settings, std::span<const float> factors = {});
+
+  int dims() const { return dims_; }
+  const std::vector<float>& inverse_frequencies() const { return inverse_frequencies_; }
+  /// cos[dims / 2], sin[dims / 2] per position, as f32 of the f32 angle (as transformers computes it).
+  std::shared_ptr<const std::vector<float>> table(std::span<const int64_t> positions) const;
+
+ private:
+  int dims_ = 0;
+  std::vector<float> inverse_frequencies_;
+  float scale_ = 1;  // of cos and sin
+};
+
+}  // namespace cohort::nn

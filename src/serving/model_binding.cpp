@@ -1,0 +1,135 @@
+#include "serving/model_binding.h"
+
+#include <boost/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "base/error.h"
+#include "model/checkpoint.h"
+#include "serving/text_parts.h"
+
+namespace cohort::serving {
+namespace {
+
+uint64_t fresh_seed() {
+  std::random_device device;
+  // 53 bits: survives clients that read JSON numbers as doubles.
+  return ((uint64_t{device()} << 32) | device()) >> 11;
+}
+
+/// request > flag > generation_config.json > built-in.
+template <class T>
+T first_of(const std::optional<T>& request, const std::optional<T>& flag,
+           const std::optional<T>& model, T built_in) {
+  if (request) return *request;
+  if (flag) return *flag;
+  return model.value_or(built_in);
+}
+
+}  // namespace
+
+ModelBinding::ModelBinding(BindingOptions options)
+    : options_(std::move(options)), cpu_(options_.threads) {
+  const model::Checkpoint checkpoint = model::Checkpoint::open(options_.path);
+  tokenizer_ = std::make_unique<text::Tokenizer>(load_tokenizer(checkpoint));
+  template_ = load_template(checkpoint, options_.chat_template);
+  generation_config_ = recommended_sampling(checkpoint);
+  bos_id_ = leading_token(checkpoint, *tokenizer_);
+  model_ = model::load_model(checkpoint, options_.load, cpu_);
+
+  const model::ModelShape& shape = model_->shape();
+  if (options_.context_tokens > shape.context_tokens) {
+    fail(ErrorKind::kInvalidRequest, "a context of {} tokens is more than the model's {}",
+         options_.context_tokens, shape.context_tokens);
+  }
+  info_.ids = options_.names;
+  info_.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
+                             std::chrono::system_clock::now().time_since_epoch()).count();
+  info_.context_tokens =
+      options_.context_tokens > 0 ? options_.context_tokens : shape.context_tokens;
+  info_.vocab_size = shape.vocab_size;
+  info_.has_chat_template = template_ != nullptr;
+  engine_ = std::make_unique<engine::Engine>(*model_, cpu_, *tokenizer_,
+                                             end_tokens(checkpoint, *tokenizer_), options_.engine);
+}
+
+ModelBinding::~ModelBinding() = default;
+
+Health ModelBinding::health() const {
+  if (!engine_->alive()) return Health::kDead;
+  return engine_->draining() ? Health::kDraining : Health::kReady;
+}
+
+std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversation) const {
+  if (template_ == nullptr) {
+    fail(ErrorKind::kUnsupported,
+         "this model has no chat template: use /v1/completions, or start with --chat-template FILE");
+  }
+  boost::json::array messages;
+  for (const prompt::Message& message : conversation.messages) {
+    boost::json::object entry{{"role", message.role}, {"content", message.content}};
+    if (!message.name.empty()) entry["name"] = message.name;
+    messages.push_back(std::move(entry));
+  }
+  return template_->render(*tokenizer_, boost::json::serialize(messages),
+                           conversation.add_generation_prompt, conversation.template_kwargs_json)
+      .ids;
+}
+
+std::vector<int32_t> ModelBinding::tokenize(std::string_view text) const {
+  std::vector<int32_t> ids = tokenizer_->encode(text, text::SpecialTokens::kAsText);
+  if (bos_id_ >= 0) ids.insert(ids.begin(), bos_id_);
+  return ids;
+}
+
+engine::SamplingParams ModelBinding::resolve(const engine::SamplingOptions& request) const {
+  const engine::SamplingOptions &flag = options_.sampling, &model = generation_config_;
+  return {
+      .temperature = first_of(request.temperature, flag.temperature, model.temperature, 0.7f),
+      .top_p = first_of(request.top_p, flag.top_p, model.top_p, 1.0f),
+      .top_k = first_of(request.top_k, flag.top_k, model.top_k, 0),
+      .min_p = first_of(request.min_p, flag.min_p, model.min_p, 0.0f),
+      .repetition_penalty = first_of(request.repetition_penalty, flag.repetition_penalty,
+                                     model.repetition_penalty, 1.0f),
+      .presence_penalty = request.presence_penalty.value_or(0),
+      .frequency_penalty = request.frequency_penalty.value_or(0),
+      .seed = request.seed ? *request.seed : fresh_seed(),
+      .logit_bias = request.logit_bias,
+  };
+}
+
+std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
+  if (request.prompt.empty()) fail(ErrorKind::kInvalidRequest, "the prompt has no tokens");
+  for (int32_t id : request.prompt) {
+    if (id < 0 || id >= info_.vocab_size) {
+      fail(ErrorKind::kInvalidRequest, "token id {} is outside the vocabulary of {}", id,
+           info_.vocab_size);
+    }
+  }
+  for (const auto& [id, bias] : request.sampling.logit_bias) {
+    if (id < 0 || id >= info_.vocab_size) {
+      throw Error(ErrorKind::kInvalidRequest,
+                  fmt::format("logit_bias: token id {} is outside the vocabulary of {}", id,
+                              info_.vocab_size), "logit_bias");
+    }
+  }
+  const int64_t room = info_.context_tokens - static_cast<int64_t>(request.prompt.size());
+  const auto wanted = request.max_tokens ? request.max_tokens : options_.max_tokens;
+  // A default from the command line bends to the context; what a request asks for does not.
+  const int64_t max_tokens =
+      request.max_tokens ? *request.max_tokens : std::min(wanted.value_or(room), room);
+  if (room < 1 || max_tokens > room || max_tokens < 1) {
+    fail(ErrorKind::kInvalidRequest,
+         "{} prompt tokens and {} answer tokens do not fit the context of {} tokens",
+         request.prompt.size(), max_tokens, info_.context_tokens);
+  }
+  engine::SamplingParams sampling = resolve(request.sampling);
+  auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed);
+  engine_->submit({std::move(request), std::move(sampling), max_tokens, stream});
+  return stream;
+}
+
+}  // namespace cohort::serving

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "kernels/cpu/cpu.h"
+#include "model/model.h"
+#include "serving/model_service.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace cohort::model {
+struct Checkpoint;
+}
+
+namespace cohort::serving {
+
+/// How a model is to be loaded and served.
+struct BindingOptions {
+  std::string path;                       // a .gguf file or a folder
+  std::vector<std::string> names;         // ids that requests may use; the first one is shown
+  int threads = 0;                        // 0 = every core
+  int64_t context_tokens = 0;             // 0 = the model's
+  model::LoadOptions load;
+  engine::EngineOptions engine;
+  engine::SamplingOptions sampling;       // flags: over generation_config.json, under the request
+  std::optional<int64_t> max_tokens;      // of an answer whose request does not say
+  std::string chat_template;              // Jinja source; "" = the checkpoint's
+};
+
+/// One loaded model, whole: tokenizer, template, weights, engine.
+class ModelBinding : public ModelService {
+ public:
+  /// Loads; takes as long as packing the weights does.
+  ///   throws  Error naming the file and the reason
+  explicit ModelBinding(BindingOptions options);
+  ~ModelBinding() override;
+
+  Health health() const override;
+  const ModelInfo& info() const override { return info_; }
+  std::vector<int32_t> render(const prompt::Conversation& conversation) const override;
+  std::vector<int32_t> tokenize(std::string_view text) const override;
+  std::shared_ptr<engine::Stream> submit(engine::Request request) override;
+
+  /// Stops accepting and waits for running answers. True if all ended in time.
+  bool drain(double seconds) { return engine_->drain(seconds); }
+  const engine::EngineStats& stats() const { return engine_->stats(); }
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+
+ private:
+  engine::SamplingParams resolve(const engine::SamplingOptions& request) const;
+
+  BindingOptions options_;
+  ModelInfo info_;
+  kernels::cpu::Cpu cpu_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::unique_ptr<text::ChatTemplate> template_;
+  std::string no_template_;                     // why there is none
+  engine::SamplingOptions generation_config_;   // what the checkpoint recommends
+  int32_t bos_id_ = -1;                         // put before plain text; -1 = none
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+}  // namespace cohort::serving

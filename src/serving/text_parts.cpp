@@ -1,0 +1,144 @@
+#include "serving/text_parts.h"
+
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "model/checkpoint.h"
+
+namespace cohort::serving {
+namespace {
+
+namespace json = boost::json;
+
+text::GgufVocabulary gguf_vocabulary(const model::GgufMetadata& m) {
+  text::GgufVocabulary v;
+  v.model = m.get<std::string_view>("tokenizer.ggml.model");
+  v.pre = m.find<std::string_view>("tokenizer.ggml.pre").value_or("default");
+  for (std::string_view token : m.get<std::vector<std::string_view>>("tokenizer.ggml.tokens")) {
+    v.tokens.emplace_back(token);
+  }
+  v.scores = m.find<std::vector<float>>("tokenizer.ggml.scores").value_or(std::vector<float>{});
+  v.token_types =
+      m.find<std::vector<int32_t>>("tokenizer.ggml.token_type").value_or(std::vector<int32_t>{});
+  for (std::string_view merge : m.find<std::vector<std::string_view>>("tokenizer.ggml.merges")
+                                    .value_or(std::vector<std::string_view>{})) {
+    v.merges.emplace_back(merge);
+  }
+  const auto id = [&](const char* key) {
+    return static_cast<int32_t>(m.find<int64_t>(key).value_or(-1));
+  };
+  v.bos_id = id("tokenizer.ggml.bos_token_id");
+  v.eos_id = id("tokenizer.ggml.eos_token_id");
+  v.unknown_id = id("tokenizer.ggml.unknown_token_id");
+  v.add_bos = m.find<bool>("tokenizer.ggml.add_bos_token").value_or(v.model == "llama");
+  v.add_eos = m.find<bool>("tokenizer.ggml.add_eos_token").value_or(false);
+  v.add_space_prefix = m.find<bool>("tokenizer.ggml.add_space_prefix").value_or(true);
+  return v;
+}
+
+/// A special token of tokenizer_config.json: a string, or an object with "content".
+std::string special_token(const model::Checkpoint& checkpoint, const char* key) {
+  if (checkpoint.gguf) {
+    const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
+    const auto name = std::string(key).substr(0, 3);  // "bos", "eos"
+    const auto id = m.find<int64_t>("tokenizer.ggml." + name + "_token_id");
+    const auto tokens = m.get<std::vector<std::string_view>>("tokenizer.ggml.tokens");
+    if (!id || *id < 0 || *id >= static_cast<int64_t>(tokens.size())) return {};
+    return std::string(tokens[static_cast<size_t>(*id)]);
+  }
+  if (!checkpoint.tokenizer_config) return {};
+  const json::value* value = checkpoint.tokenizer_config->if_contains(key);
+  if (value != nullptr && value->is_object()) value = value->get_object().if_contains("content");
+  return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
+}
+
+void add_ids(const json::object* config, std::set<int32_t>& ids) {
+  const json::value* value = config == nullptr ? nullptr : config->if_contains("eos_token_id");
+  if (value == nullptr) return;
+  const auto add = [&](const json::value& id) {
+    if (id.is_int64() && id.get_int64() >= 0 && id.get_int64() < INT32_MAX) {
+      ids.insert(static_cast<int32_t>(id.get_int64()));
+    }
+  };
+  if (value->is_array()) {
+    for (const json::value& id : value->get_array()) add(id);
+  } else {
+    add(*value);
+  }
+}
+
+}  // namespace
+
+text::Tokenizer load_tokenizer(const model::Checkpoint& checkpoint) {
+  if (checkpoint.gguf) {
+    return text::Tokenizer::from_gguf(gguf_vocabulary(checkpoint.gguf->index.metadata));
+  }
+  if (!checkpoint.tokenizer_json) {
+    fail(ErrorKind::kInvalidRequest, "{}: there is no tokenizer.json", checkpoint.path);
+  }
+  const auto bytes = checkpoint.tokenizer_json->bytes();
+  return text::Tokenizer::from_json(
+      {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+std::unique_ptr<text::ChatTemplate> load_template(const model::Checkpoint& checkpoint,
+                                                  const std::string& source) {
+  std::string_view text = source;
+  if (text.empty() && !checkpoint.chat_templates.empty()) text = checkpoint.chat_templates[0].text;
+  if (text.empty()) return nullptr;
+  return std::make_unique<text::ChatTemplate>(text, special_token(checkpoint, "bos_token"),
+                                              special_token(checkpoint, "eos_token"));
+}
+
+std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint,
+                             const text::Tokenizer& tokenizer) {
+  std::set<int32_t> ids;
+  if (checkpoint.generation_config) add_ids(&*checkpoint.generation_config, ids);
+  add_ids(&checkpoint.config, ids);
+  std::vector<std::string> names{special_token(checkpoint, "eos_token")};
+  if (checkpoint.gguf) {
+    const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
+    for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+      if (const auto id = m.find<int64_t>(key)) ids.insert(static_cast<int32_t>(*id));
+    }
+    // A GGUF file names one end token; chat models end turns with these, too.
+    names.insert(names.end(), {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"});
+  }
+  for (const std::string& name : names) {
+    if (const int32_t id = tokenizer.token_to_id(name); !name.empty() && id >= 0) ids.insert(id);
+  }
+  return ids;
+}
+
+int32_t leading_token(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer) {
+  bool wanted = false;
+  if (checkpoint.gguf) {
+    const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
+    wanted = m.find<bool>("tokenizer.ggml.add_bos_token")
+                 .value_or(m.get<std::string_view>("tokenizer.ggml.model") == "llama");
+  } else if (checkpoint.tokenizer_config) {
+    const json::value* add = checkpoint.tokenizer_config->if_contains("add_bos_token");
+    wanted = add != nullptr && add->is_bool() && add->get_bool();
+  }
+  const std::string bos = special_token(checkpoint, "bos_token");
+  return wanted && !bos.empty() ? tokenizer.token_to_id(bos) : -1;
+}
+
+engine::SamplingOptions recommended_sampling(const model::Checkpoint& checkpoint) {
+  engine::SamplingOptions sampling;
+  if (!checkpoint.generation_config) return sampling;
+  const auto number = [&](const char* key) -> std::optional<float> {
+    const json::value* value = checkpoint.generation_config->if_contains(key);
+    if (value == nullptr || !value->is_number()) return std::nullopt;
+    return value->to_number<float>();
+  };
+  sampling.temperature = number("temperature");
+  sampling.top_p = number("top_p");
+  sampling.min_p = number("min_p");
+  sampling.repetition_penalty = number("repetition_penalty");
+  if (const auto k = number("top_k")) sampling.top_k = static_cast<int32_t>(*k);
+  return sampling;
+}
+
+}  // namespace cohort::serving

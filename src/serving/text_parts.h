@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "engine/request.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace cohort::model {
+struct Checkpoint;
+}
+
+namespace cohort::serving {
+
+/// The tokenizer of a checkpoint.
+///   throws  Error{kInvalidRequest} if there is none or it is damaged
+text::Tokenizer load_tokenizer(const model::Checkpoint& checkpoint);
+
+/// The chat template of a checkpoint, or of `source` if that is not empty; null if there is none.
+std::unique_ptr<text::ChatTemplate> load_template(const model::Checkpoint& checkpoint,
+                                                  const std::string& source);
+
+/// Tokens that end an answer: the union of what generation config, config and tokenizer say.
+std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer);
+
+/// The token to put before plain text, or -1.
+int32_t leading_token(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer);
+
+/// Sampling values of generation_config.json.
+engine::SamplingOptions recommended_sampling(const model::Checkpoint& checkpoint);
+
+}  // namespace cohort::serving
