@@ -14,7 +14,7 @@ def reason_of(case):
         output = case.findtext("system-out") or ""
         found = re.search(r": Skipped\n(.*)", output)
         message = found.group(1).strip() if found else ""
-    return "" if message in ("unconditional skip", "Test not run") else message
+    return "" if message in ("unconditional skip", "Skipped", "Test not run") else message
 
 
 def main(paths):

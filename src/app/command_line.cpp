@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/printable.h"
@@ -17,7 +18,8 @@ struct Flags {
   std::map<std::string, std::string> texts;
   std::map<std::string, std::vector<std::string>> lists;
   std::string config_file;
-  std::vector<std::string> positionals;
+  std::string model;   // the first positional
+  std::string prompt;  // the second, of `run`
 };
 
 struct Subcommand {
@@ -130,6 +132,11 @@ SettingSources to_sources(const Subcommand& sub, const std::optional<std::string
   return sources;
 }
 
+std::optional<std::string> model_of(const Subcommand& sub) {
+  if (sub.app->count("MODEL") == 0) return std::nullopt;
+  return sub.flags.model;
+}
+
 /// The whole command line: six subcommands and where their values go.
 class CommandLine {
  public:
@@ -161,11 +168,11 @@ class CommandLine {
     sub->footer(examples);
     return sub;
   }
-  CLI::Option* add_model(Subcommand& sub, int count_min, int count_max) {
+  // Positionals are plain strings: CLI11 would take a list "[a, b]" given to a vector apart.
+  CLI::Option* add_model(Subcommand& sub) {
     return sub.app
-        ->add_option("MODEL", sub.flags.positionals,
+        ->add_option("MODEL", sub.flags.model,
                      "folder, .gguf file, hub id or alias: see cohort --help")
-        ->expected(count_min, count_max)
         ->group("Arguments");
   }
   void define_serve();
@@ -194,7 +201,7 @@ void CommandLine::define_serve() {
   serve_.app =
       add("serve", "[MODEL] [OPTIONS]", "Serves the OpenAI-compatible API over HTTP.",
           "Examples:\n  cohort serve\n  cohort serve ./model.gguf --port 9000 --max-rows 8");
-  add_model(serve_, 0, 1)->default_str("smollm2");
+  add_model(serve_)->default_str("smollm2");
 }
 
 void CommandLine::define_run() {
@@ -203,7 +210,8 @@ void CommandLine::define_run() {
                  "Examples:\n  cohort run \"Why is the sky blue?\"\n"
                  "  cohort run org/name \"Hello\" --temperature 0 --json\n"
                  "  cohort run smollm2 --ids prompt.json --max-tokens 16");
-  add_model(run_, 0, 2)->default_str("smollm2");
+  add_model(run_)->default_str("smollm2");
+  run_.app->add_option("PROMPT", run_.flags.prompt, "text to answer")->group("Arguments");
   run_.app->add_flag("--json", run_options_.json, "print one JSON object instead of streaming")
       ->group("Command");
   run_.app
@@ -221,7 +229,7 @@ void CommandLine::define_logits() {
       add("logits", "MODEL --ids FILE --out FILE [OPTIONS]",
           "Writes the f32 logits of every position as safetensors.",
           "Example:\n  cohort logits ./model --ids ids.json --out logits.safetensors --exact");
-  add_model(logits_, 1, 1)->required();
+  add_model(logits_)->required();
   logits_.app->add_option("--ids", logits_options_.ids_file, "JSON list of token ids (required)")
       ->required()
       ->type_name("FILE")
@@ -244,7 +252,7 @@ void CommandLine::define_bench() {
   bench_.app =
       add("bench", "MODEL [OPTIONS]", "Measures prefill and decode speed of one row.",
           "Example:\n  cohort bench smollm2 --threads 2 --prefill 512 --decode 128 --json");
-  add_model(bench_, 1, 1)->required();
+  add_model(bench_)->required();
   for (auto [flag, target, help] :
        {std::tuple("--prefill", &bench_options_.prefill_tokens, "prompt tokens"),
         std::tuple("--decode", &bench_options_.decode_tokens, "generated tokens")}) {
@@ -263,7 +271,7 @@ void CommandLine::define_pull() {
           "Examples:\n  cohort pull smollm2\n  cohort pull org/name@v1.0\n"
           "  cohort pull org/name:model-Q4_0.gguf\n\n"
           "Hub downloads use HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE and HF_HUB_OFFLINE.");
-  add_model(pull_, 1, 1)->required();
+  add_model(pull_)->required();
   pull_.app->add_flag("--update", pull_options_.update, "ask the hub even if complete here")
       ->group("Command");
 }
@@ -273,19 +281,15 @@ void CommandLine::define_ls() {
                 "Example:\n  cohort ls");
 }
 
-/// One text is the model if it looks like one, else the prompt; --model and --ids settle it.
+/// A lone text is the model if it looks like one, else the prompt; --model and --ids settle it.
 Invocation CommandLine::run_invocation() const {
   RunOptions options = run_options_;
-  std::optional<std::string> model;
-  const auto& texts = run_.flags.positionals;
-  const bool model_elsewhere = run_.app->count("--model") > 0;
-  if (texts.size() == 2) {
-    model = texts[0];
-    options.prompt = texts[1];
-  } else if (texts.size() == 1) {
-    const bool is_model =
-        options.ids_file || (!model_elsewhere && store::looks_like_model(texts[0]));
-    (is_model ? model : options.prompt) = texts[0];
+  std::optional<std::string> model = model_of(run_);
+  const bool is_lone = model && run_.app->count("PROMPT") == 0 && !options.ids_file;
+  if (is_lone && (run_.app->count("--model") > 0 || !store::looks_like_model(*model))) {
+    options.prompt = std::exchange(model, std::nullopt);
+  } else if (run_.app->count("PROMPT") > 0) {
+    options.prompt = run_.flags.prompt;
   }
   if (options.prompt && options.ids_file) {
     fail(ErrorKind::kInvalidRequest, "a prompt and --ids exclude each other");
@@ -294,15 +298,11 @@ Invocation CommandLine::run_invocation() const {
 }
 
 Invocation CommandLine::invocation() const {
-  const auto model = [](const Subcommand& sub) -> std::optional<std::string> {
-    if (sub.flags.positionals.empty()) return std::nullopt;
-    return sub.flags.positionals.front();
-  };
   if (run_.app->parsed()) return run_invocation();
-  if (serve_.app->parsed()) return {to_sources(serve_, model(serve_)), ServeOptions{}};
-  if (logits_.app->parsed()) return {to_sources(logits_, model(logits_)), logits_options_};
-  if (bench_.app->parsed()) return {to_sources(bench_, model(bench_)), bench_options_};
-  if (pull_.app->parsed()) return {to_sources(pull_, model(pull_)), pull_options_};
+  if (serve_.app->parsed()) return {to_sources(serve_, model_of(serve_)), ServeOptions{}};
+  if (logits_.app->parsed()) return {to_sources(logits_, model_of(logits_)), logits_options_};
+  if (bench_.app->parsed()) return {to_sources(bench_, model_of(bench_)), bench_options_};
+  if (pull_.app->parsed()) return {to_sources(pull_, model_of(pull_)), pull_options_};
   return {to_sources(ls_, std::nullopt), LsOptions{}};
 }
 

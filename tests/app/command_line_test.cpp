@@ -59,6 +59,14 @@ TEST(CommandLine, ALoneTextOfRunIsAPromptUnlessItLooksLikeAModel) {
   EXPECT_EQ(prompt_of(both), "hello");
 }
 
+TEST(CommandLine, APromptIsTakenAsItIs) {
+  for (const char* text : {"[a, b]", "[]", "serve", "{x}", "a,b", "%%", "/help", "\"q\"", " "}) {
+    EXPECT_EQ(std::get<RunOptions>(parse({"run", text}).options).prompt, text);
+    EXPECT_EQ(std::get<RunOptions>(parse({"run", "smollm2", text}).options).prompt, text);
+  }
+  EXPECT_EQ(std::get<RunOptions>(parse({"run", "--", "-5 + 3?"}).options).prompt, "-5 + 3?");
+}
+
 TEST(CommandLine, RunWithIdsTakesTheModelOnly) {
   const Invocation given = parse({"run", "./m", "--ids", "ids.json", "--json", "--seed", "7"});
   const auto& options = std::get<RunOptions>(given.options);

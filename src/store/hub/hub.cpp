@@ -105,11 +105,10 @@ HubOptions hub_options(const char* (*environment)(const char*), int stall_s) {
   }
   if (options.cache_root.empty()) {
     std::string hf_home = expand_home(read("HF_HOME"), home.c_str());
-    if (hf_home.empty()) {
-      const std::string xdg = read("XDG_CACHE_HOME");
-      hf_home = (xdg.empty() ? home + "/.cache" : xdg) + "/huggingface";
-    }
-    options.cache_root = hf_home + "/hub";
+    const std::string xdg = read("XDG_CACHE_HOME");
+    if (hf_home.empty() && !xdg.empty()) hf_home = xdg + "/huggingface";
+    if (hf_home.empty() && !home.empty()) hf_home = home + "/.cache/huggingface";
+    if (!hf_home.empty()) options.cache_root = hf_home + "/hub";
   }
   return options;
 }
@@ -143,6 +142,9 @@ std::vector<std::string> select_files(const std::vector<std::string>& listing, c
 }
 
 fs::path fetch_from_hub(const HubId& id, const HubOptions& options, bool refresh) {
+  if (options.cache_root.empty()) {
+    fail(ErrorKind::kInvalidRequest, "HOME is not set: name the hub's cache with HF_HOME");
+  }
   const HubCache cache(options.cache_root, id);
   const auto known = cache.commit_of(id.revision);
   if (known && !refresh) {

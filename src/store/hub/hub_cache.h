@@ -29,8 +29,6 @@ class HubCache {
   /// Makes the folders.
   void create() const;
 
-  const std::filesystem::path& folder() const { return folder_; }
-
  private:
   std::filesystem::path root_;
   std::filesystem::path folder_;

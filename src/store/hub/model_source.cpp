@@ -12,6 +12,9 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path alias_folder(const Settings& settings) {
+  if (settings.cache_dir.starts_with("~")) {
+    fail(ErrorKind::kInvalidRequest, "HOME is not set: name a folder with --cache-dir");
+  }
   return fs::path(settings.cache_dir) / "models";
 }
 

@@ -117,6 +117,16 @@ void append_file(const fs::path& from, std::ofstream& to, Sha256& sha256) {
   }
 }
 
+/// Removes what a killed process left; the caller holds the folder's lock.
+void remove_leftovers(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    std::error_code ignored;
+    if (entry.path().filename().string().starts_with(".fetch-")) {
+      fs::remove_all(entry.path(), ignored);
+    }
+  }
+}
+
 bool has_size(const fs::path& path, uint64_t size_bytes) {
   std::error_code error;
   return fs::is_regular_file(path, error) && fs::file_size(path, error) == size_bytes && !error;
@@ -132,9 +142,10 @@ fs::path fetch_alias(const Alias& alias, const fs::path& folder, const std::stri
   if (error) {
     fail(ErrorKind::kInternal, "cannot make the folder {}: {}", folder.string(), error.message());
   }
-  const FileLock lock(folder / (std::string(alias.file) + ".lock"));
+  const FileLock lock(folder / ".lock");
   if (has_size(target, alias.size_bytes)) return target;  // another process was faster
 
+  remove_leftovers(folder);
   const TemporaryFolder work(folder);
   const fs::path whole = work.path() / "whole";
   std::ofstream stream(whole, std::ios::binary);
