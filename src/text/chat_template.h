@@ -10,8 +10,9 @@
 
 namespace cohort::text {
 
-/// A compiled Jinja chat template, rendered as `transformers.apply_chat_template` would (trim_blocks,
-/// lstrip_blocks, raise_exception, strftime_now, tojson, loop controls, Python string methods).
+/// A compiled Jinja chat template, rendered as `transformers.apply_chat_template` would
+/// (trim_blocks, lstrip_blocks, raise_exception, strftime_now, tojson, loop controls, Python string
+/// methods).
 /// Immutable after construction: any thread. No file or environment access; steps, recursion and
 /// output size are bounded, because a template comes with a model and may be hostile.
 class ChatTemplate {
@@ -27,11 +28,11 @@ class ChatTemplate {
     std::vector<int32_t> ids;  // special tokens of the template parsed, those inside messages as text
   };
 
-  /// Renders and tokenizes. A special-token string inside a message (`<|im_start|>` typed by a user),
-  /// a tool or a variable is tokenized as plain text; the template's own are special tokens.
+  /// Renders and tokenizes. A special-token string inside a message (`<|im_start|>` typed by a
+  /// user), a tool or a variable is tokenized as plain text; the template's own are special tokens.
   /// Only when such a string occurs does the template see marks around it (noncharacters, absent
-  /// from `text`): trimming, splitting, replacing, searching and comparing the ends work as
-  /// without; its length, its slices by position and `==` on it do not.
+  /// from `text`): trimming, splitting, replacing, searching and testing the ends work as without;
+  /// its length, its slices by position and `==` on it do not.
   ///   messages_json  a JSON array of {role, content, ...}
   ///   kwargs_json    an object of extra variables, "" = none; may not shadow messages,
   ///                  add_generation_prompt, bos_token, eos_token, tools or a built-in function

@@ -8,7 +8,8 @@
 
 namespace cohort::text {
 
-/// The vocabulary embedded in a GGUF file (keys `tokenizer.ggml.*`), as the checkpoint reader found it.
+/// The vocabulary embedded in a GGUF file (keys `tokenizer.ggml.*`), as the checkpoint reader found
+/// it.
 ///   source  GGUF specification; llama.cpp's vocabulary loader for the meaning of `model` and `pre`
 struct GgufVocabulary {
   std::string model;  // "gpt2" (byte-level BPE), "llama" (SentencePiece scores) or "gemma4"

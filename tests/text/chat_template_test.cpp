@@ -60,10 +60,11 @@ TEST(ChatTemplate, KnowsWhatPythonTemplatesUse) {
 }
 
 TEST(ChatTemplate, WritesJsonAsPython) {
-  const std::string value =
-      R"({"v": {"b": [1, 2.0, 1e22, 1.5e-7, true, null], "a": "é<'\"\n\u0001", "e": {}, "l": []}})";
+  const std::string value = R"({"v": {"b": [1, 2.0, 1e22, 1.5e-7, true, null],)"
+                            R"( "a": "é<'\"\n\u0001", "e": {}, "l": []}})";
   EXPECT_EQ(render("{{ v | tojson }}", "", value),
-            R"({"b": [1, 2.0, 1e+22, 1.5e-07, true, null], "a": "é<'\"\n\u0001", "e": {}, "l": []})");
+            R"({"b": [1, 2.0, 1e+22, 1.5e-07, true, null],)"
+            R"( "a": "é<'\"\n\u0001", "e": {}, "l": []})");
   EXPECT_EQ(render("{{ v.b[:2] | tojson(indent=2) }}", "", value), "[\n  1,\n  2.0\n]");
   EXPECT_EQ(render("{{ v.a | tojson(ensure_ascii=true) }}", "", value),
             R"("\u00e9<'\"\n\u0001")");
@@ -192,10 +193,16 @@ TEST(HostileTemplate, DeepValuesAreFreedWithoutMuchStack) {
   }
 }
 
+#ifdef __SANITIZE_THREAD__
+constexpr size_t kSmallStackBytes = 4 << 20;  // ThreadSanitizer keeps its own data there
+#else
+constexpr size_t kSmallStackBytes = 512 << 10;  // what macOS gives a thread
+#endif
+
 TEST(HostileTemplate, RecursionFitsASmallStack) {
   pthread_attr_t attributes;
   ASSERT_EQ(pthread_attr_init(&attributes), 0);
-  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 512 << 10), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, kSmallStackBytes), 0);
   pthread_t thread;
   const auto run = [](void*) -> void* {
     for (const auto& [what, source] : kHostile) {

@@ -45,7 +45,8 @@ TEST(GgufVocabulary, ByteLevelPairsMergeInOrder) {
   const Tokenizer tokenizer = Tokenizer::from_gguf(byte_level("gpt-2"));
   EXPECT_EQ(tokenizer.vocab_size(), 260);
   EXPECT_EQ(tokenizer.encode("abcab", SpecialTokens::kParse), (std::vector<int32_t>{257, 256}));
-  EXPECT_EQ(tokenizer.encode("abc<|end|>", SpecialTokens::kParse), (std::vector<int32_t>{257, 258}));
+  EXPECT_EQ(tokenizer.encode("abc<|end|>", SpecialTokens::kParse),
+            (std::vector<int32_t>{257, 258}));
   EXPECT_EQ(tokenizer.encode("<|end|>", SpecialTokens::kAsText).size(), 7u);
   // User-defined tokens are parsed either way, and are text when decoded.
   EXPECT_EQ(tokenizer.encode("<think>", SpecialTokens::kAsText), std::vector<int32_t>{259});

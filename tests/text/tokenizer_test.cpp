@@ -149,7 +149,8 @@ TEST(HostileTokenizer, DeepNestingIsAnError) {
 
 TEST(HostileTokenizer, IdsBeyondAnyVocabularyAreAnError) {
   for (const char* id : {"4294967295", "4194304", "-1", "1e99", "\"7\""}) {
-    const std::string model = std::string(R"({"type":"BPE","vocab":{"a":)") + id + R"(},"merges":[]})";
+    const std::string model =
+        std::string(R"({"type":"BPE","vocab":{"a":)") + id + R"(},"merges":[]})";
     std::string file = with("model", R"({"type":"BPE","vocab":{},"merges":[]})");
     const std::string empty = R"("model":{"type":"BPE","vocab":{},"merges":[]})";
     const size_t at = file.find(empty);
@@ -180,8 +181,9 @@ TEST(HostileTokenizer, PartsThatDoNotFitAreErrors) {
 }
 
 TEST(HostileTokenizer, WhatDecodesWithContextOrAtRandomIsRefused) {
-  EXPECT_EQ(kind_of_failure(with("decoder", R"({"type":"WordPiece","prefix":"##","cleanup":true})")),
-            ErrorKind::kUnsupported);
+  EXPECT_EQ(
+      kind_of_failure(with("decoder", R"({"type":"WordPiece","prefix":"##","cleanup":true})")),
+      ErrorKind::kUnsupported);
   EXPECT_EQ(kind_of_failure(with("decoder", "null")), ErrorKind::kUnsupported);
   EXPECT_EQ(kind_of_failure(
                 with("model", R"({"type":"BPE","dropout":0.5,"vocab":{"a":0},"merges":[]})")),

@@ -66,11 +66,8 @@ pub struct Owned<T> {
 
 impl<T> Owned<T> {
     pub fn new(mut values: Vec<T>) -> Self {
-        let owned = Owned {
-            data: values.as_mut_ptr(),
-            size: values.len(),
-            capacity: values.capacity(),
-        };
+        let owned =
+            Owned { data: values.as_mut_ptr(), size: values.len(), capacity: values.capacity() };
         std::mem::forget(values);
         owned
     }

@@ -4,7 +4,9 @@
 use ahash::{AHashMap, AHashSet};
 
 use tokenizers::models::bpe::BPE;
-use tokenizers::normalizers::{utils::Sequence as Normalizers, NormalizerWrapper, Prepend, Replace};
+use tokenizers::normalizers::{
+    utils::Sequence as Normalizers, NormalizerWrapper, Prepend, Replace,
+};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence as Splitters;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
@@ -40,10 +42,9 @@ pub fn load(vocabulary: &Vocabulary) -> Outcome<Tokenizer> {
     if count == 0 {
         return Err(invalid("tokenizer.ggml.tokens is missing or empty"));
     }
-    for (name, size) in [
-        ("scores", vocabulary.scores.len()),
-        ("token_type", vocabulary.token_types.len()),
-    ] {
+    for (name, size) in
+        [("scores", vocabulary.scores.len()), ("token_type", vocabulary.token_types.len())]
+    {
         if size != 0 && size != count {
             return Err(invalid(format!("tokenizer.ggml.{name} has {size} entries, not {count}")));
         }
@@ -62,9 +63,10 @@ pub fn load(vocabulary: &Vocabulary) -> Outcome<Tokenizer> {
         .map(|id| Entry { id, text: vocabulary.tokens[id], kind: vocabulary.kind(id) })
         .collect();
     let pieces = Pieces::build(&entries, &decoding)?;
-    let added = entries.iter().filter(|entry| entry.kind != Kind::Learned).map(|entry| {
-        AddedToken::from(entry.text, entry.kind == Kind::Special).normalized(false)
-    });
+    let added = entries
+        .iter()
+        .filter(|entry| entry.kind != Kind::Learned)
+        .map(|entry| AddedToken::from(entry.text, entry.kind == Kind::Special).normalized(false));
     tokenizer
         .add_tokens(added)
         .map_err(|error| invalid(format!("cannot add the special tokens: {error}")))?;

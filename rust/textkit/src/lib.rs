@@ -68,7 +68,10 @@ pub unsafe extern "C" fn tk_tokenizer_from_gguf(
     guard(error, || {
         let arrays = &*arrays;
         let strings = |data, size, what: &str| {
-            slice(data, size).iter().map(|text: &Str| text.text(what)).collect::<Result<Vec<_>, _>>()
+            slice(data, size)
+                .iter()
+                .map(|text: &Str| text.text(what))
+                .collect::<Result<Vec<_>, _>>()
         };
         let tokenizer = gguf::load(&Vocabulary {
             model: arrays.model.text("tokenizer.ggml.model")?,

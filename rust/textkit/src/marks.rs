@@ -36,9 +36,9 @@ pub fn marks_in_json(value: &Value) -> u32 {
     match value {
         Value::String(text) => marks_in(text),
         Value::Array(items) => items.iter().fold(0, |bits, item| bits | marks_in_json(item)),
-        Value::Object(members) => members
-            .iter()
-            .fold(0, |bits, (key, item)| bits | marks_in(key) | marks_in_json(item)),
+        Value::Object(members) => {
+            members.iter().fold(0, |bits, (key, item)| bits | marks_in(key) | marks_in_json(item))
+        }
         _ => 0,
     }
 }
@@ -121,9 +121,8 @@ impl Marks {
         }
         if members.keys().any(|key| self.marked(key, tokenizer).is_some()) {
             let old = std::mem::take(members).into_iter();
-            members.extend(
-                old.map(|(key, item)| (self.marked(&key, tokenizer).unwrap_or(key), item)),
-            );
+            members
+                .extend(old.map(|(key, item)| (self.marked(&key, tokenizer).unwrap_or(key), item)));
             any = true;
         }
         any

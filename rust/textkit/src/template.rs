@@ -99,7 +99,9 @@ impl Template {
                     self.check_names(&kwargs)?;
                     data.extend(kwargs);
                 }
-                _ => return Err(kwargs_failure("chat_template_kwargs must be a JSON object".into())),
+                _ => {
+                    return Err(kwargs_failure("chat_template_kwargs must be a JSON object".into()))
+                }
             }
         }
         for (name, json) in [("messages", inputs.messages), ("tools", inputs.tools)] {
@@ -200,7 +202,9 @@ fn refusal(error: Error) -> Failure {
         }
         let fuel = current.downcast_ref::<Error>().map(Error::kind);
         if fuel == Some(ErrorKind::OutOfFuel) {
-            return invalid("the chat template did more work than is allowed for messages this long");
+            return invalid(
+                "the chat template did more work than is allowed for messages this long",
+            );
         }
         cause = current.source();
     }
@@ -224,7 +228,8 @@ fn without_generation_tags(source: &str) -> String {
         let (before, tag) = rest.split_at(start);
         out.push_str(before);
         let end = tag.find("%}").unwrap_or(tag.len());
-        let word = tag[2..end.max(2)].trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
+        let word =
+            tag[2..end.max(2)].trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
         match word {
             "generation" => out.push_str(&tag[..end].replace("generation", "if true")),
             "endgeneration" => out.push_str(&tag[..end].replace("endgeneration", "endif")),

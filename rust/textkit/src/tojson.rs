@@ -135,7 +135,7 @@ impl Writer<'_, '_> {
     fn line(&mut self, depth: usize) {
         if let Some(indent) = self.style.indent {
             self.out.push('\n');
-            self.out.extend(std::iter::repeat(' ').take(indent * depth));
+            self.out.extend(std::iter::repeat_n(' ', indent * depth));
         }
     }
 
@@ -150,7 +150,9 @@ impl Writer<'_, '_> {
                 '\t' => self.out.push_str("\\t"),
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
-                c if c < ' ' || (self.style.ensure_ascii && !c.is_ascii() && !marks::is_mark(c)) => {
+                c if c < ' '
+                    || (self.style.ensure_ascii && !c.is_ascii() && !marks::is_mark(c)) =>
+                {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         self.out.push_str(&format!("\\u{unit:04x}"));
                     }

@@ -84,8 +84,7 @@ impl Tokenizer {
 
     /// Never adds BOS or EOS, never truncates or pads, whatever the file asks for.
     pub fn encode(&self, text: &str, parse_special: bool) -> Outcome<Vec<i32>> {
-        let added =
-            if parse_special { self.inner.get_added_vocabulary() } else { &self.as_text };
+        let added = if parse_special { self.inner.get_added_vocabulary() } else { &self.as_text };
         let failed = |error| invalid(format!("cannot tokenize: {error}"));
         let mut parts = added.extract_and_normalize(self.inner.get_normalizer(), text);
         if let Some(splitter) = self.inner.get_pre_tokenizer() {
