@@ -2,7 +2,6 @@
 
 #include <mlx/mlx.h>
 
-#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <utility>
@@ -46,13 +45,6 @@ void Engine::submit(Submission submission) {
   work_.notify_one();
 }
 
-bool Engine::drain(double seconds) {
-  draining_ = true;
-  std::unique_lock lock(mutex_);
-  return idle_.wait_for(lock, std::chrono::duration<double>(seconds),
-                        [&] { return (inbox_.empty() && stats_.rows == 0) || !alive_; });
-}
-
 void Engine::wake() {
   {
     std::lock_guard lock(mutex_);
@@ -78,7 +70,6 @@ void Engine::run() {
   inbox_.clear();
   stats_.rows = stats_.waiting = 0;
   alive_ = false;
-  idle_.notify_all();
 }
 
 /// Waits until some row can move or something arrives. False when the engine is to stop.
@@ -92,7 +83,6 @@ bool Engine::wait_for_work() {
   };
   const bool busy = movable();
   std::unique_lock lock(mutex_);
-  if (rows_.empty() && inbox_.empty()) idle_.notify_all();
   work_.wait(lock, [&] {
     return stopping_ || stirred_ || busy || (!inbox_.empty() && rows_.size() < options_.max_rows);
   });

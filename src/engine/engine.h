@@ -53,10 +53,8 @@ class Engine {
   ///   throws  Error{kOverloaded} when too many wait, kUnavailable once draining
   ///   thread  any
   void submit(Submission submission);
-  /// Accepts nothing more and waits until every row has ended, or `seconds` have passed.
-  ///   returns  true if nothing was left
-  ///   thread   any but the engine's
-  bool drain(double seconds);
+  /// Refuses what comes from now on; running rows go on.
+  void stop_accepting() { draining_ = true; }
   /// False once the engine thread has ended.
   bool alive() const { return alive_.load(); }
   bool draining() const { return draining_.load(); }
@@ -98,7 +96,6 @@ class Engine {
   // Guarded by mutex_.
   std::mutex mutex_;
   std::condition_variable work_;
-  std::condition_variable idle_;
   std::deque<Submission> inbox_;
   bool stirred_ = false;  // a consumer made room or went away
   bool stopping_ = false;

@@ -7,6 +7,7 @@
 namespace cohort::model {
 
 using kernels::cpu::Epilogue;
+using kernels::cpu::Precision;
 
 DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
                               const LoadOptions& options) {
@@ -69,7 +70,7 @@ Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& opti
   }
   head_.norm = weights.vector("model.norm.weight", hidden, spec_.norm_offset);
   head_.norm_eps = spec_.norm_eps;
-  head_.exact = options.exact;
+  head_.precision = options.exact ? Precision::kF32 : Precision::kInt15;
   const bool tied = !weights.has("lm_head.weight") ||
                     ConfigReader(source.config, source.checkpoint.path)
                         .boolean("tie_word_embeddings", false);
@@ -91,6 +92,8 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
     return weights.vector(at + name + ".weight", size, spec_.norm_offset);
   };
 
+  // Rounding hurts most before attention and at the head (docs/performance.md): those get 15 bits.
+  const Precision inner_precision = options.exact ? Precision::kF32 : Precision::kInt8;
   nn::DecoderBlock block;
   block.rope = spec_.layer_rope[static_cast<size_t>(layer)];
   block.qkv = {.norm = norm("input_layernorm", hidden), .norm_eps = spec_.norm_eps,
@@ -101,7 +104,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                                         {at + "self_attn.k_proj.bias", kv_rows},
                                         {at + "self_attn.v_proj.bias", kv_rows}},
                                        {q_order, k_order}),
-               .exact = options.exact};
+               .precision = options.exact ? Precision::kF32 : Precision::kInt15};
   block.attention = {.geometry = kv.geometry, .heads = spec_.heads, .scale = spec_.query_scale,
                      .window = kv.window,
                      .q_norm = spec_.qk_norm ? norm("self_attn.q_norm", dim) : nullptr,
@@ -111,7 +114,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                .norm_eps = spec_.norm_eps,
                .matrices = {weights.matrix(at + "self_attn.o_proj", hidden, q_rows)},
                .bias = weights.vectors({{at + "self_attn.o_proj.bias", hidden}}),
-               .epilogue = Epilogue::kResidual, .exact = options.exact};
+               .epilogue = Epilogue::kResidual, .precision = inner_precision};
   const char* mlp_norm = spec_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
   const int inner = spec_.intermediate_size;
   block.gate_up = {.norm = norm(mlp_norm, hidden), .norm_eps = spec_.norm_eps,
@@ -120,12 +123,12 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                    .bias = weights.vectors({{at + "mlp.gate_proj.bias", inner},
                                             {at + "mlp.up_proj.bias", inner}}),
                    .epilogue = Epilogue::kGated, .activation = spec_.activation,
-                   .exact = options.exact};
+                   .precision = inner_precision};
   block.down = {.post_norm = spec_.sandwich_norms ? norm("post_feedforward_layernorm", hidden) : nullptr,
                 .norm_eps = spec_.norm_eps,
                 .matrices = {weights.matrix(at + "mlp.down_proj", hidden, inner)},
                 .bias = weights.vectors({{at + "mlp.down_proj.bias", hidden}}),
-                .epilogue = Epilogue::kResidual, .exact = options.exact};
+                .epilogue = Epilogue::kResidual, .precision = inner_precision};
   blocks_.push_back(std::move(block));
 }
 

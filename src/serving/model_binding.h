@@ -46,8 +46,8 @@ class ModelBinding : public ModelService {
   std::vector<int32_t> tokenize(std::string_view text) const override;
   std::shared_ptr<engine::Stream> submit(engine::Request request) override;
 
-  /// Stops accepting and waits for running answers. True if all ended in time.
-  bool drain(double seconds) { return engine_->drain(seconds); }
+  /// Refuses requests from now on; running answers go on.
+  void stop_accepting() { engine_->stop_accepting(); }
   const engine::EngineStats& stats() const { return engine_->stats(); }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
 

@@ -55,14 +55,14 @@ TEST(MatmulOp, EqualsItsReferenceForEveryEpilogue) {
       const mx::array x = random_array({tokens, cols}, 6), residual = random_array({tokens, rows}, 7);
       const cpu::MatmulStep steps[] = {
           {.norm = norm.data(), .norm_eps = 1e-5f, .matrices = {&a, &b}, .bias = bias.data(),
-           .exact = true},
+           .precision = cpu::Precision::kF32},
           {.norm = norm.data(), .norm_eps = 1e-5f, .matrices = {&a, &b}, .bias = bias.data(),
-           .epilogue = cpu::Epilogue::kGated, .exact = true},
+           .epilogue = cpu::Epilogue::kGated, .precision = cpu::Precision::kF32},
           {.matrices = {&a, &b}, .epilogue = cpu::Epilogue::kGated,
-           .activation = cpu::Activation::kGeluTanh, .exact = true},
-          {.matrices = {&a}, .epilogue = cpu::Epilogue::kResidual, .exact = true},
+           .activation = cpu::Activation::kGeluTanh, .precision = cpu::Precision::kF32},
+          {.matrices = {&a}, .epilogue = cpu::Epilogue::kResidual, .precision = cpu::Precision::kF32},
           {.post_norm = post.data(), .norm_eps = 1e-6f, .matrices = {&a},
-           .epilogue = cpu::Epilogue::kResidual, .exact = true}};
+           .epilogue = cpu::Epilogue::kResidual, .precision = cpu::Precision::kF32}};
       for (const cpu::MatmulStep& step : steps) {
         const auto add = step.epilogue == cpu::Epilogue::kResidual ? std::optional(residual) : std::nullopt;
         EXPECT_LT(largest_difference(matmul(cpu, step, x, add), matmul_reference(step, x, add)), 1e-4);

@@ -89,8 +89,8 @@ TEST(Matmul, EqualsADoubleReferenceOnTheUnpackedWeights) {
     for (const Sample& sample : samples(cpu.pool(), rows, cols)) {
       const int tokens = 5;
       const auto x = random_floats(static_cast<size_t>(tokens) * cols, 3);
-      for (bool exact : {true, false}) {
-        const MatmulStep step{.matrices = {&sample.matrix}, .exact = exact};
+      for (Precision precision : {Precision::kInt8, Precision::kInt15, Precision::kF32}) {
+        const MatmulStep step{.matrices = {&sample.matrix}, .precision = precision};
         std::vector<float> out(static_cast<size_t>(tokens) * rows);
         matmul(cpu, step, x.data(), nullptr, tokens, out.data());
         std::vector<float> weights(cols);
@@ -103,9 +103,10 @@ TEST(Matmul, EqualsADoubleReferenceOnTheUnpackedWeights) {
               want += term;
               size += term * term;
             }
-            const double tolerance = exact || sample.matrix.dense ? 1e-5 : 0.04;
+            const double tolerance = precision == Precision::kF32 || sample.matrix.dense ? 1e-5
+                                     : precision == Precision::kInt15 ? 4e-4 : 0.04;
             EXPECT_NEAR(out[t * rows + r], want, tolerance * (std::sqrt(size) + 1e-3))
-                << sample.name << " row " << r << " exact " << exact;
+                << sample.name << " row " << r << " precision " << static_cast<int>(precision);
           }
         }
       }
@@ -120,9 +121,9 @@ TEST(Matmul, SameBitsForAnyRowCountThreadsAndInstructionSet) {
   const auto norm = random_floats(cols, 6);
   const auto bias = random_floats(rows, 8);
   for (const Sample& sample : samples(reference.pool(), rows, cols)) {
-    for (bool exact : {true, false}) {
+    for (Precision precision : {Precision::kInt8, Precision::kInt15, Precision::kF32}) {
       const MatmulStep step{.norm = norm.data(), .norm_eps = 1e-5f, .matrices = {&sample.matrix},
-                            .bias = bias.data(), .exact = exact};
+                            .bias = bias.data(), .precision = precision};
       std::vector<float> want(static_cast<size_t>(tokens) * rows);
       for (int t = 0; t < tokens; ++t) {
         matmul(reference, step, x.data() + t * cols, nullptr, 1, want.data() + t * rows);
@@ -136,7 +137,7 @@ TEST(Matmul, SameBitsForAnyRowCountThreadsAndInstructionSet) {
                    out.data() + t * rows);
           }
           ASSERT_EQ(std::memcmp(out.data(), want.data(), want.size() * 4), 0)
-              << sample.name << ' ' << kernels->name << " batch " << batch << " exact " << exact;
+              << sample.name << ' ' << kernels->name << " batch " << batch << " precision " << static_cast<int>(precision);
         }
       }
     }
@@ -153,13 +154,13 @@ TEST(Matmul, EpiloguesEqualTheirDefinition) {
   const Sample up = block_sample(cpu.pool(), *block_format("Q8_0"), inner, hidden);
   const auto plain = [&](const PackedMatrix& m, const float* in) {
     std::vector<float> out(static_cast<size_t>(tokens) * m.rows);
-    matmul(cpu, {.matrices = {&m}, .exact = true}, in, nullptr, tokens, out.data());
+    matmul(cpu, {.matrices = {&m}, .precision = Precision::kF32}, in, nullptr, tokens, out.data());
     return out;
   };
   for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
     std::vector<float> out(static_cast<size_t>(tokens) * inner);
     matmul(cpu, {.matrices = {&gate_matrix.matrix, &up.matrix}, .epilogue = Epilogue::kGated,
-                 .activation = activation, .exact = true}, x.data(), nullptr, tokens, out.data());
+                 .activation = activation, .precision = Precision::kF32}, x.data(), nullptr, tokens, out.data());
     const auto g = plain(gate_matrix.matrix, x.data());
     const auto u = plain(up.matrix, x.data());
     for (size_t i = 0; i < out.size(); ++i) {

@@ -10,12 +10,14 @@ namespace cohort::kernels::cpu {
 
 enum class Activation { kSilu, kGeluTanh };
 
-/// Activation rows quantized to int8 per group of 32: x ~ scale * code.
-struct Q8Rows {
-  const int8_t* codes;        // [rows, groups * 32], 0 beyond cols
-  const float* scales;        // [rows, groups]
-  const int32_t* sums;        // [rows, groups * 2] sum of each 16 codes
-  const float* scaled_sums;   // [rows, groups] scale * (sum of 32 codes)
+/// Activation rows as integers per group of 32: x ~ scale * code, |code| <= 127; or, with `low`, a
+/// code of 15 bits in two bytes: 128 * code + low.
+struct QuantizedRows {
+  int8_t* codes;       // [rows, groups * 32], 0 beyond cols
+  int8_t* low;         // [rows, groups * 32] in [-64, 64], or null
+  float* scales;       // [rows, groups]
+  int32_t* sums;       // [rows, groups * 2] sum of each 16 codes
+  float* scaled_sums;  // [rows, groups] scale * (sum of 32 codes)
   ptrdiff_t groups;
 };
 
@@ -59,12 +61,11 @@ struct Kernels {
   const char* name;
   /// out[i] = x[i] / rms(x) * weight[i]
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
-  /// Fills row `row` of the (mutable) arrays behind `out`.
-  void (*quantize)(const float* x, int n, int8_t* codes, float* scales, int32_t* sums,
-                   float* scaled_sums);
+  /// Fills row `row` of `out` from x[n].
+  void (*quantize)(const float* x, int n, ptrdiff_t row, const QuantizedRows& out);
   /// out[r * stride + lane] = matrix tile row `lane` . x row (first + r), r in [0, count)
-  void (*matmul_q8)(const PackedMatrix& matrix, int tile, const Q8Rows& x, int first, int count,
-                    float* out, ptrdiff_t stride);
+  void (*matmul_int)(const PackedMatrix& matrix, int tile, const QuantizedRows& x, int first,
+                     int count, float* out, ptrdiff_t stride);
   void (*matmul_f32)(const PackedMatrix& matrix, int tile, const float* x, ptrdiff_t x_stride,
                      int first, int count, float* out, ptrdiff_t stride);
   /// out[i] = activation(gate[i]) * up[i]

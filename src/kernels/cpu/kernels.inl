@@ -68,30 +68,39 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* out)
   }
 }
 
-void quantize(const float* x, int n, int8_t* codes, float* scales, int32_t* sums,
-              float* scaled_sums) {
-  const int groups = (n + kGroup - 1) / kGroup;
-  for (int g = 0; g < groups; ++g) {
+/// Nearest integers of x * inverse in [-limit, limit]. A NaN or infinite activation stays defined; it
+/// is caught at the logits.
+inline void round_group(F a, F b, float inverse, float limit, int* out) {
+  float rounded[kGroup];
+  store(rounded, round_even(mul(a, set1(inverse))));
+  store(rounded + 16, round_even(mul(b, set1(inverse))));
+  for (int i = 0; i < kGroup; ++i) {
+    const float v = rounded[i] > -limit ? (rounded[i] < limit ? rounded[i] : limit) : -limit;
+    out[i] = static_cast<int>(v);
+  }
+}
+
+void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
+  const float limit = out.low != nullptr ? 127.0f * 128.0f : 127.0f;
+  for (int g = 0; g < out.groups; ++g) {
+    const ptrdiff_t at = row * out.groups + g;
     const int left = n - g * kGroup;
     const F a = load_part(x + g * kGroup, left);
     const F b = left > 16 ? load_part(x + g * kGroup + 16, left - 16) : set1(0);
     const float peak = max_lanes(max(max(a, sub(set1(0), a)), max(b, sub(set1(0), b))));
-    const float inverse = peak > 0 ? 127.0f / peak : 0.0f;
-    float rounded[32];
-    store(rounded, round_even(mul(a, set1(inverse))));
-    store(rounded + 16, round_even(mul(b, set1(inverse))));
-    int32_t half_sums[2] = {0, 0};
+    int codes[kGroup];
+    round_group(a, b, peak > 0 ? limit / peak : 0.0f, limit, codes);
+    int32_t* sums = out.sums + 2 * at;
+    sums[0] = sums[1] = 0;
+    for (int i = 0; i < kGroup; ++i) sums[i / 16] += codes[i];
     for (int i = 0; i < kGroup; ++i) {
-      // Clamped so that a NaN or infinite activation stays defined; it is caught at the logits.
-      const float v = rounded[i] > -127.0f ? (rounded[i] < 127.0f ? rounded[i] : 127.0f) : -127.0f;
-      const auto code = static_cast<int8_t>(v);
-      codes[g * kGroup + i] = code;
-      half_sums[i / 16] += code;
+      // 128 * high + low, |low| <= 64.
+      const int high = out.low != nullptr ? (codes[i] + 64) >> 7 : codes[i];
+      out.codes[at * kGroup + i] = static_cast<int8_t>(high);
+      if (out.low != nullptr) out.low[at * kGroup + i] = static_cast<int8_t>(codes[i] - 128 * high);
     }
-    scales[g] = peak / 127.0f;
-    sums[2 * g] = half_sums[0];
-    sums[2 * g + 1] = half_sums[1];
-    scaled_sums[g] = scales[g] * static_cast<float>(half_sums[0] + half_sums[1]);
+    out.scales[at] = peak / limit;
+    out.scaled_sums[at] = out.scales[at] * static_cast<float>(sums[0] + sums[1]);
   }
 }
 
@@ -127,11 +136,26 @@ struct CodesU8 {
   }
 };
 
+/// codes . weights of `count` vectors from `begin`, both bytes of a code if kWide; exact.
+template <bool kWide>
+inline I dot_group(const Codes* w, const int8_t* codes, const int8_t* low, int begin, int end,
+                   I sum) {
+  if constexpr (kWide) {
+    I high = set1_i(0);
+    for (int j = begin; j < end; ++j) high = dot4(high, w[j], codes + 4 * j);
+    for (int j = begin; j < end; ++j) sum = dot4(sum, w[j], low + 4 * j);
+    return add(sum, times128(high));
+  } else {
+    for (int j = begin; j < end; ++j) sum = dot4(sum, w[j], codes + 4 * j);
+    return sum;
+  }
+}
+
 /// Rows [first, first + MB) of x against one tile: exact integer sums per group, then fma over the
 /// groups in sequence.
-template <class C, class S, int kParts, int MB>
-void q8_rows(const PackedMatrix& m, int tile, const Q8Rows& x, int first, float* out,
-             ptrdiff_t stride) {
+template <class C, class S, int kParts, bool kWide, int MB>
+void int_rows(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, float* out,
+              ptrdiff_t stride) {
   F acc[MB];
   for (int r = 0; r < MB; ++r) acc[r] = set1(0);
   const std::byte* p = m.tile(tile);
@@ -146,14 +170,12 @@ void q8_rows(const PackedMatrix& m, int tile, const Q8Rows& x, int first, float*
     for (int part = 0; part < kParts; ++part, p += S::kBytes) scale[part] = S::read(p);
     for (int r = 0; r < MB; ++r) {
       const ptrdiff_t at = (first + r) * x.groups + g;
-      const int8_t* codes = x.codes + at * kGroup;
       const F x_scale = set1(x.scales[at]);
       for (int part = 0; part < kParts; ++part) {
         const int32_t* sums = x.sums + 2 * at;
-        I sum = set1_i(-zero * (kParts == 2 ? sums[part] : sums[0] + sums[1]));
-        for (int j = part * 8 / kParts; j < (part + 1) * 8 / kParts; ++j) {
-          sum = dot4(sum, w[j], codes + 4 * j);
-        }
+        const I start = set1_i(-zero * (kParts == 2 ? sums[part] : sums[0] + sums[1]));
+        const I sum = dot_group<kWide>(w, x.codes + at * kGroup, x.low + at * kGroup,
+                                       part * 8 / kParts, (part + 1) * 8 / kParts, start);
         acc[r] = fma(to_float(sum), mul(scale[part], x_scale), acc[r]);
       }
     }
@@ -168,7 +190,7 @@ void q8_rows(const PackedMatrix& m, int tile, const Q8Rows& x, int first, float*
   for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
 }
 
-/// Calls rows<MB> for blocks of 8, 4, 2 and 1 rows.
+/// Calls rows<MB> for blocks of kRowBlock, 4, 2 and 1 rows.
 template <class Rows>
 void in_row_blocks(int count, Rows rows) {
   int r = 0;
@@ -182,24 +204,37 @@ void in_row_blocks(int count, Rows rows) {
   if (r < count) rows(std::integral_constant<int, 1>{}, r);
 }
 
-template <class C, class S, int kParts>
-void q8_tile(const PackedMatrix& m, int tile, const Q8Rows& x, int first, int count, float* out,
-             ptrdiff_t stride) {
-  in_row_blocks(count, [&](auto block, int r) {
-    q8_rows<C, S, kParts, block()>(m, tile, x, first + r, out + r * stride, stride);
-  });
+/// Calls run(codes, scale, parts) with the readers of the matrix's layout.
+template <class Run>
+void with_layout(const PackedMatrix& m, Run run) {
+  const bool u4 = m.layout.code == CodeType::kU4;
+  constexpr std::integral_constant<int, 1> kWhole;
+  if (m.layout.group == 16) {
+    return run(CodesU8{}, ScaleF32{}, std::integral_constant<int, 2>{});
+  }
+  switch (m.layout.scale) {
+    case ScaleType::kF32:
+      return u4 ? run(CodesU4{}, ScaleF32{}, kWhole) : run(CodesU8{}, ScaleF32{}, kWhole);
+    case ScaleType::kF16:
+      return u4 ? run(CodesU4{}, ScaleF16{}, kWhole) : run(CodesU8{}, ScaleF16{}, kWhole);
+    case ScaleType::kBF16:
+      return u4 ? run(CodesU4{}, ScaleBF16{}, kWhole) : run(CodesU8{}, ScaleBF16{}, kWhole);
+  }
 }
 
-void matmul_q8(const PackedMatrix& m, int tile, const Q8Rows& x, int first, int count, float* out,
-               ptrdiff_t stride) {
-  const auto run = [&](auto kernel) { kernel(m, tile, x, first, count, out, stride); };
-  const bool u4 = m.layout.code == CodeType::kU4;
-  if (m.layout.group == 16) return run(q8_tile<CodesU8, ScaleF32, 2>);
-  switch (m.layout.scale) {
-    case ScaleType::kF32: return run(u4 ? q8_tile<CodesU4, ScaleF32, 1> : q8_tile<CodesU8, ScaleF32, 1>);
-    case ScaleType::kF16: return run(u4 ? q8_tile<CodesU4, ScaleF16, 1> : q8_tile<CodesU8, ScaleF16, 1>);
-    case ScaleType::kBF16: return run(u4 ? q8_tile<CodesU4, ScaleBF16, 1> : q8_tile<CodesU8, ScaleBF16, 1>);
-  }
+void matmul_int(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, int count,
+                float* out, ptrdiff_t stride) {
+  with_layout(m, [&](auto codes, auto scale, auto parts) {
+    in_row_blocks(count, [&](auto block, int r) {
+      using C = decltype(codes);
+      using S = decltype(scale);
+      if (x.low != nullptr) {
+        int_rows<C, S, parts(), true, block()>(m, tile, x, first + r, out + r * stride, stride);
+      } else {
+        int_rows<C, S, parts(), false, block()>(m, tile, x, first + r, out + r * stride, stride);
+      }
+    });
+  });
 }
 
 /// The exact path: weights dequantized to f32, one fma per input in order.
@@ -240,42 +275,23 @@ void dense_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_str
   for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
 }
 
-template <class C, class S, int kParts>
-struct QuantizedRows {
-  template <int MB>
-  static constexpr auto kRun = f32_rows<C, S, kParts, MB>;
-};
-template <class S>
-struct DenseRows {
-  template <int MB>
-  static constexpr auto kRun = dense_rows<S, MB>;
-};
-
 void matmul_f32(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, int first,
                 int count, float* out, ptrdiff_t stride) {
-  const auto run = [&](auto rows) {
-    in_row_blocks(count, [&](auto block, int r) {
-      decltype(rows)::template kRun<block()>(m, tile, x + (first + r) * x_stride, x_stride,
-                                             out + r * stride, stride);
-    });
-  };
-  if (m.dense) {
-    switch (m.element) {
-      case CodeType::kF16: return run(DenseRows<ScaleF16>{});
-      case CodeType::kBF16: return run(DenseRows<ScaleBF16>{});
-      default: return run(DenseRows<ScaleF32>{});
+  in_row_blocks(count, [&](auto block, int r) {
+    const float* in = x + (first + r) * x_stride;
+    float* to = out + r * stride;
+    if (!m.dense) {
+      return with_layout(m, [&](auto codes, auto scale, auto parts) {
+        f32_rows<decltype(codes), decltype(scale), parts(), block()>(m, tile, in, x_stride, to,
+                                                                     stride);
+      });
     }
-  }
-  const bool u4 = m.layout.code == CodeType::kU4;
-  if (m.layout.group == 16) return run(QuantizedRows<CodesU8, ScaleF32, 2>{});
-  switch (m.layout.scale) {
-    case ScaleType::kF32:
-      return u4 ? run(QuantizedRows<CodesU4, ScaleF32, 1>{}) : run(QuantizedRows<CodesU8, ScaleF32, 1>{});
-    case ScaleType::kF16:
-      return u4 ? run(QuantizedRows<CodesU4, ScaleF16, 1>{}) : run(QuantizedRows<CodesU8, ScaleF16, 1>{});
-    case ScaleType::kBF16:
-      return u4 ? run(QuantizedRows<CodesU4, ScaleBF16, 1>{}) : run(QuantizedRows<CodesU8, ScaleBF16, 1>{});
-  }
+    switch (m.element) {
+      case CodeType::kF16: return dense_rows<ScaleF16, block()>(m, tile, in, x_stride, to, stride);
+      case CodeType::kBF16: return dense_rows<ScaleBF16, block()>(m, tile, in, x_stride, to, stride);
+      default: return dense_rows<ScaleF32, block()>(m, tile, in, x_stride, to, stride);
+    }
+  });
 }
 
 // ---- elementwise ----
@@ -496,6 +512,6 @@ void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slo
 }
 
 constexpr Kernels table(const char* name) {
-  return {name, rms_norm, quantize, matmul_q8, matmul_f32, gate, rope,
+  return {name, rms_norm, quantize, matmul_int, matmul_f32, gate, rope,
           attend, merge, store_kv, argmax, exp_shifted};
 }

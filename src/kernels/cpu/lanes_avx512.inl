@@ -32,6 +32,8 @@ inline F load_f16(const void* p) {
 }
 
 inline I set1_i(int32_t x) { return {_mm512_set1_epi32(x)}; }
+inline I add(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline I times128(I a) { return {_mm512_slli_epi32(a.v, 7)}; }
 inline F to_float(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
 
 /// Sixteen rows x four consecutive unsigned 8-bit codes.

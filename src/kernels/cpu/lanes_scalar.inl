@@ -54,6 +54,14 @@ inline I set1_i(int32_t x) {
   for (int32_t& lane : out.v) lane = x;
   return out;
 }
+inline I add(I a, I b) {
+  for (int i = 0; i < 16; ++i) a.v[i] += b.v[i];
+  return a;
+}
+inline I times128(I a) {
+  for (int32_t& lane : a.v) lane *= 128;
+  return a;
+}
 inline F to_float(I a) { return each([&](int i) { return static_cast<float>(a.v[i]); }); }
 
 /// Sixteen rows x four consecutive unsigned 8-bit codes.

@@ -10,28 +10,29 @@ constexpr int kRowsPerItem = 64;  // x rows of an item stay in L2 while its tile
 /// The input in the forms that the step's matrices read.
 struct Input {
   const float* f32;
-  Q8Rows q8;
+  QuantizedRows quantized;
 };
 
-bool wants_q8(const MatmulStep& step, const PackedMatrix& m) { return !m.dense && !step.exact; }
+bool wants_integers(const MatmulStep& step, const PackedMatrix& m) {
+  return !m.dense && step.precision != Precision::kF32;
+}
 
 Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float** sums) {
   const int cols = step.cols();
   const size_t groups = (static_cast<size_t>(cols) + kGroup - 1) / kGroup;
-  const bool any_q8 = std::any_of(step.matrices.begin(), step.matrices.end(),
-                                  [&](const PackedMatrix* m) { return wants_q8(step, *m); });
+  const bool any_integers = std::any_of(step.matrices.begin(), step.matrices.end(),
+                                  [&](const PackedMatrix* m) { return wants_integers(step, *m); });
   const auto n = static_cast<size_t>(rows);
+  const size_t codes = any_integers ? n * groups * kGroup : 0;
   float* normed = nullptr;
-  int8_t* codes = nullptr;
-  float* scales = nullptr;
-  int32_t* code_sums = nullptr;
-  float* scaled_sums = nullptr;
+  QuantizedRows quantized{.groups = static_cast<ptrdiff_t>(groups)};
   ScratchPlan plan;
   plan.add(normed, step.norm != nullptr ? n * cols : 0);
-  plan.add(codes, any_q8 ? n * groups * kGroup : 0);
-  plan.add(scales, any_q8 ? n * groups : 0);
-  plan.add(code_sums, any_q8 ? n * groups * 2 : 0);
-  plan.add(scaled_sums, any_q8 ? n * groups : 0);
+  plan.add(quantized.codes, codes);
+  if (step.precision == Precision::kInt15) plan.add(quantized.low, codes);
+  plan.add(quantized.scales, codes / kGroup);
+  plan.add(quantized.sums, codes / kGroup * 2);
+  plan.add(quantized.scaled_sums, codes / kGroup);
   plan.add(*sums, step.post_norm != nullptr ? n * step.outputs() : 0);
   plan.bind(cpu);
   const Kernels& k = cpu.kernels();
@@ -41,21 +42,17 @@ Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float*
       k.rms_norm(in, step.norm, step.norm_eps, cols, normed + row * cols);
       in = normed + row * cols;
     }
-    if (any_q8) {
-      const size_t at = row * groups;
-      k.quantize(in, cols, codes + at * kGroup, scales + at, code_sums + 2 * at, scaled_sums + at);
-    }
+    if (any_integers) k.quantize(in, cols, static_cast<ptrdiff_t>(row), quantized);
   });
-  return {step.norm != nullptr ? normed : x,
-          {codes, scales, code_sums, scaled_sums, static_cast<ptrdiff_t>(groups)}};
+  return {step.norm != nullptr ? normed : x, quantized};
 }
 
 /// Multiplies one tile and adds its bias: y[count][16].
 void tile_outputs(Cpu& cpu, const MatmulStep& step, const Input& input, size_t matrix, int tile,
                   int first, int count, float* y) {
   const PackedMatrix& m = *step.matrices[matrix];
-  if (wants_q8(step, m)) {
-    cpu.kernels().matmul_q8(m, tile, input.q8, first, count, y, kTileRows);
+  if (wants_integers(step, m)) {
+    cpu.kernels().matmul_int(m, tile, input.quantized, first, count, y, kTileRows);
   } else {
     cpu.kernels().matmul_f32(m, tile, input.f32, step.cols(), first, count, y, kTileRows);
   }

@@ -12,6 +12,13 @@ enum class Epilogue {
   kResidual,  // out = residual + y, or residual + rms_norm(y) with post_norm
 };
 
+/// What quantized matrices multiply.
+enum class Precision {
+  kInt8,   // activations as 8-bit integers per group of 32
+  kInt15,  // as 15-bit integers: twice the arithmetic, the same weight traffic
+  kF32,    // f32 activations, weights dequantized: the reference
+};
+
 /// One fused step over token rows: [norm] -> matrices side by side -> [bias] -> epilogue.
 /// Pointers are borrowed and outlive the step.
 struct MatmulStep {
@@ -22,7 +29,7 @@ struct MatmulStep {
   const float* bias = nullptr;                // [sum of rows]
   Epilogue epilogue = Epilogue::kNone;
   Activation activation = Activation::kSilu;
-  bool exact = false;  // f32 activations instead of int8 per group of 32
+  Precision precision = Precision::kInt8;
 
   int cols() const { return matrices.front()->cols; }
   int matrix_rows() const;  // sum over matrices
