@@ -119,10 +119,10 @@ PackedMatrix Weights::pack(const TensorView& tensor, int rows, int cols, RowOrde
     return tensor.bytes.data() + stored_row(order, rows, row) * row_bytes;
   };
   if (const auto type = dense_type(tensor.type)) {
-    return kernels::cpu::pack_dense(cpu_.pool(), rows, cols, *type, row_at);
+    return kernels::cpu::pack_dense(store_.arena, cpu_.pool(), rows, cols, *type, row_at);
   }
   if (const auto* format = kernels::cpu::block_format(info(tensor.type).name)) {
-    return kernels::cpu::pack_quantized(cpu_.pool(), rows, cols, format->layout,
+    return kernels::cpu::pack_quantized(store_.arena, cpu_.pool(), rows, cols, format->layout,
                                         [&](int64_t row, int64_t group, DecodedGroup& out) {
                                           format->decode(row_at(row), group, out);
                                         });
@@ -148,7 +148,7 @@ PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols,
                            .scale = scale_type(scales->type), .has_min = true};
   const int64_t weight_row = int64_t{cols} * q.bits / 8, groups = cols / q.group_size;
   return kernels::cpu::pack_quantized(
-      cpu_.pool(), rows, cols, layout, [&](int64_t row, int64_t group, DecodedGroup& out) {
+      store_.arena, cpu_.pool(), rows, cols, layout, [&](int64_t row, int64_t group, DecodedGroup& out) {
         const int64_t at = stored_row(order, rows, row);
         const std::byte* codes = weight->bytes.data() + at * weight_row;
         for (int64_t i = 0; i < kGroup; ++i) {

@@ -13,6 +13,7 @@ namespace cohort::model {
 
 /// The weights of one model. Addresses stay valid for its life.
 struct WeightStore {
+  kernels::cpu::WeightArena arena;
   std::deque<kernels::cpu::PackedMatrix> matrices;
   std::deque<std::vector<float>> vectors;
 };

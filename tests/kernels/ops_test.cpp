@@ -22,15 +22,15 @@ mx::array random_array(mx::Shape shape, uint32_t seed, float scale = 1.0f) {
 }
 
 /// A matrix of small random values in the given storage.
-cpu::PackedMatrix random_matrix(cpu::Cpu& cpu, int rows, int cols, bool quantized, uint32_t seed) {
+cpu::PackedMatrix random_matrix(cpu::WeightArena& arena, cpu::Cpu& cpu, int rows, int cols, bool quantized, uint32_t seed) {
   if (!quantized) {
     const auto values = random_floats(static_cast<size_t>(rows) * cols, seed, 0.1f);
-    return cpu::pack_dense(cpu.pool(), rows, cols, cpu::CodeType::kF32, [&](int64_t row) {
+    return cpu::pack_dense(arena, cpu.pool(), rows, cols, cpu::CodeType::kF32, [&](int64_t row) {
       return reinterpret_cast<const std::byte*>(values.data() + row * cols);
     });
   }
   const cpu::QuantLayout layout{cpu::CodeType::kU4, cpu::ScaleType::kF16, true, 0, 32};
-  return cpu::pack_quantized(cpu.pool(), rows, cols, layout,
+  return cpu::pack_quantized(arena, cpu.pool(), rows, cols, layout,
                              [&](int64_t row, int64_t g, cpu::DecodedGroup& out) {
     const auto bytes = random_bytes(32, seed + static_cast<uint32_t>(row * 977 + g));
     for (int i = 0; i < 32; ++i) out.codes[i] = bytes[i] & 15;
@@ -46,10 +46,11 @@ double largest_difference(const mx::array& a, const mx::array& b) {
 
 TEST(MatmulOp, EqualsItsReferenceForEveryEpilogue) {
   cpu::Cpu cpu(2);
+  cpu::WeightArena arena;
   for (const auto& [tokens, cols, rows] : {std::tuple{1, 64, 48}, {7, 96, 33}, {70, 80, 64}}) {
     for (bool quantized : {false, true}) {
-      const auto a = random_matrix(cpu, rows, cols, quantized, 1);
-      const auto b = random_matrix(cpu, rows, cols, false, 2);
+      const auto a = random_matrix(arena, cpu, rows, cols, quantized, 1);
+      const auto b = random_matrix(arena, cpu, rows, cols, false, 2);
       const auto norm = random_floats(cols, 3), post = random_floats(rows, 4);
       const auto bias = random_floats(2 * rows, 5);
       const mx::array x = random_array({tokens, cols}, 6), residual = random_array({tokens, rows}, 7);
@@ -73,6 +74,7 @@ TEST(MatmulOp, EqualsItsReferenceForEveryEpilogue) {
 
 TEST(AttentionOp, EqualsItsReferenceOverShapesWindowsAndNorms) {
   cpu::Cpu cpu(2);
+  cpu::WeightArena arena;
   for (const auto& [heads, kv_heads, dim, rope, window] :
        {std::tuple{4, 2, 16, 16, 0}, {8, 1, 64, 32, 9}, {2, 2, 24, 24, 0}, {4, 4, 128, 128, 64}}) {
     const int tokens = 90;
@@ -103,7 +105,8 @@ TEST(AttentionOp, EqualsItsReferenceOverShapesWindowsAndNorms) {
 
 TEST(RowOps, EmbedAndSelectRowsEqualTheirDefinition) {
   cpu::Cpu cpu(2);
-  const auto table = random_matrix(cpu, 40, 64, true, 9);
+  cpu::WeightArena arena;
+  const auto table = random_matrix(arena, cpu, 40, 64, true, 9);
   const std::vector<int32_t> ids{3, 39, 0, 3};
   const mx::array rows = embed(cpu, table, ids, 8.0f);
   EXPECT_EQ(largest_difference(rows, embed_reference(table, ids, 8.0f)), 0.0);

@@ -24,7 +24,7 @@ void set_half(uint8_t* p, float value) {
   std::memcpy(p, &bits, 2);
 }
 
-Sample block_sample(ThreadPool& pool, const BlockFormat& format, int rows, int cols) {
+Sample block_sample(WeightArena& arena, ThreadPool& pool, const BlockFormat& format, int rows, int cols) {
   const int blocks = (cols + format.block_elements - 1) / format.block_elements;
   const size_t row_bytes = static_cast<size_t>(blocks) * format.block_bytes;
   auto bytes = std::make_shared<std::vector<uint8_t>>(random_bytes(rows * row_bytes, 7));
@@ -39,7 +39,7 @@ Sample block_sample(ThreadPool& pool, const BlockFormat& format, int rows, int c
     }
   }
   return {std::string(format.name),
-          pack_quantized(pool, rows, cols, format.layout,
+          pack_quantized(arena, pool, rows, cols, format.layout,
                          [=](int64_t row, int64_t group, DecodedGroup& out) {
                            format.decode(reinterpret_cast<const std::byte*>(bytes->data()) +
                                              row * static_cast<int64_t>(row_bytes),
@@ -47,7 +47,7 @@ Sample block_sample(ThreadPool& pool, const BlockFormat& format, int rows, int c
                          })};
 }
 
-Sample dense_sample(ThreadPool& pool, CodeType type, int rows, int cols) {
+Sample dense_sample(WeightArena& arena, ThreadPool& pool, CodeType type, int rows, int cols) {
   const auto values = random_floats(static_cast<size_t>(rows) * cols, 11, 0.05f);
   std::vector<std::byte> bytes(values.size() * dense_bytes(type));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -58,20 +58,20 @@ Sample dense_sample(ThreadPool& pool, CodeType type, int rows, int cols) {
     if (type != CodeType::kF32) std::memcpy(&bytes[i * 2], &bits, 2);
   }
   const size_t row_bytes = static_cast<size_t>(cols) * dense_bytes(type);
-  return {"dense", pack_dense(pool, rows, cols, type,
+  return {"dense", pack_dense(arena, pool, rows, cols, type,
                               [&](int64_t row) { return bytes.data() + row * row_bytes; })};
 }
 
-std::vector<Sample> samples(ThreadPool& pool, int rows, int cols) {
+std::vector<Sample> samples(WeightArena& arena, ThreadPool& pool, int rows, int cols) {
   std::vector<Sample> out;
-  for (const BlockFormat& format : block_formats()) out.push_back(block_sample(pool, format, rows, cols));
+  for (const BlockFormat& format : block_formats()) out.push_back(block_sample(arena, pool, format, rows, cols));
   for (CodeType type : {CodeType::kF32, CodeType::kF16, CodeType::kBF16}) {
-    out.push_back(dense_sample(pool, type, rows, cols));
+    out.push_back(dense_sample(arena, pool, type, rows, cols));
   }
   for (ScaleType scale : {ScaleType::kF32, ScaleType::kBF16}) {
     for (CodeType code : {CodeType::kU4, CodeType::kU8}) {
       const QuantLayout layout{code, scale, true, 0, 32};
-      out.push_back({"affine", pack_quantized(pool, rows, cols, layout,
+      out.push_back({"affine", pack_quantized(arena, pool, rows, cols, layout,
                                               [=](int64_t row, int64_t g, DecodedGroup& group) {
         const auto bytes = random_bytes(32, static_cast<uint32_t>(row * 131 + g));
         for (int i = 0; i < 32; ++i) group.codes[i] = code == CodeType::kU4 ? bytes[i] & 15 : bytes[i];
@@ -85,8 +85,9 @@ std::vector<Sample> samples(ThreadPool& pool, int rows, int cols) {
 
 TEST(Matmul, EqualsADoubleReferenceOnTheUnpackedWeights) {
   Cpu cpu(2);
+  WeightArena arena;
   for (const auto& [rows, cols] : {std::pair{48, 256}, {33, 288}, {5, 80}}) {
-    for (const Sample& sample : samples(cpu.pool(), rows, cols)) {
+    for (const Sample& sample : samples(arena, cpu.pool(), rows, cols)) {
       const int tokens = 5;
       const auto x = random_floats(static_cast<size_t>(tokens) * cols, 3);
       for (Precision precision : {Precision::kInt8, Precision::kInt15, Precision::kF32}) {
@@ -116,11 +117,12 @@ TEST(Matmul, EqualsADoubleReferenceOnTheUnpackedWeights) {
 
 TEST(Matmul, SameBitsForAnyRowCountThreadsAndInstructionSet) {
   Cpu reference(1, kScalarKernels);
+  WeightArena arena;
   const int rows = 70, cols = 288, tokens = 83;
   const auto x = random_floats(static_cast<size_t>(tokens) * cols, 5);
   const auto norm = random_floats(cols, 6);
   const auto bias = random_floats(rows, 8);
-  for (const Sample& sample : samples(reference.pool(), rows, cols)) {
+  for (const Sample& sample : samples(arena, reference.pool(), rows, cols)) {
     for (Precision precision : {Precision::kInt8, Precision::kInt15, Precision::kF32}) {
       const MatmulStep step{.norm = norm.data(), .norm_eps = 1e-5f, .matrices = {&sample.matrix},
                             .bias = bias.data(), .precision = precision};
@@ -146,12 +148,13 @@ TEST(Matmul, SameBitsForAnyRowCountThreadsAndInstructionSet) {
 
 TEST(Matmul, EpiloguesEqualTheirDefinition) {
   Cpu cpu(2);
+  WeightArena arena;
   const int hidden = 64, inner = 40, tokens = 9;
   const auto x = random_floats(static_cast<size_t>(tokens) * hidden, 1);
   const auto residual = random_floats(static_cast<size_t>(tokens) * hidden, 2);
   const auto post = random_floats(hidden, 4);
-  const Sample gate_matrix = dense_sample(cpu.pool(), CodeType::kF32, inner, hidden);
-  const Sample up = block_sample(cpu.pool(), *block_format("Q8_0"), inner, hidden);
+  const Sample gate_matrix = dense_sample(arena, cpu.pool(), CodeType::kF32, inner, hidden);
+  const Sample up = block_sample(arena, cpu.pool(), *block_format("Q8_0"), inner, hidden);
   const auto plain = [&](const PackedMatrix& m, const float* in) {
     std::vector<float> out(static_cast<size_t>(tokens) * m.rows);
     matmul(cpu, {.matrices = {&m}, .precision = Precision::kF32}, in, nullptr, tokens, out.data());
@@ -171,7 +174,7 @@ TEST(Matmul, EpiloguesEqualTheirDefinition) {
       EXPECT_NEAR(out[i], want * u[i], 2e-6 * (1 + std::abs(want * u[i])));
     }
   }
-  const Sample square = dense_sample(cpu.pool(), CodeType::kBF16, hidden, hidden);
+  const Sample square = dense_sample(arena, cpu.pool(), CodeType::kBF16, hidden, hidden);
   const auto y = plain(square.matrix, x.data());
   for (const float* post_norm : {static_cast<const float*>(nullptr), post.data()}) {
     std::vector<float> out(y.size());
@@ -190,12 +193,13 @@ TEST(Matmul, EpiloguesEqualTheirDefinition) {
 
 TEST(Matmul, UnpackedRowsEqualTheFormatsDefinition) {
   ThreadPool pool(1);
+  WeightArena arena;
   // Q8_0, one block: d = 0.5, codes -16 .. 15.
   std::vector<uint8_t> bytes(34);
   set_half(bytes.data(), 0.5f);
   for (int i = 0; i < 32; ++i) bytes[2 + i] = static_cast<uint8_t>(i - 16);
   const BlockFormat& format = *block_format("Q8_0");
-  const PackedMatrix m = pack_quantized(pool, 1, 32, format.layout,
+  const PackedMatrix m = pack_quantized(arena, pool, 1, 32, format.layout,
                                         [&](int64_t, int64_t g, DecodedGroup& out) {
     format.decode(reinterpret_cast<const std::byte*>(bytes.data()), g, out);
   });

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +15,7 @@ namespace cohort::kernels::cpu {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kSlabBytes = size_t{32} << 20;
 
 /// Stores sixteen scales (or mins) after the codes of a group.
 void store_scales(ScaleType type, const float* values, std::byte* out) {
@@ -100,12 +102,24 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
   return *this;
 }
 
-PackedMatrix pack_quantized(ThreadPool& pool, int rows, int cols, const QuantLayout& layout,
+std::byte* WeightArena::take(size_t bytes) {
+  const size_t rounded = (bytes + 63) / 64 * 64;
+  if (left_ < rounded) {
+    left_ = std::max(kSlabBytes, rounded);
+    slabs_.emplace_back(left_);
+  }
+  std::byte* piece = slabs_.back().data() + slabs_.back().size() - left_;
+  left_ -= rounded;
+  used_bytes_ += rounded;
+  return piece;
+}
+
+PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int cols, const QuantLayout& layout,
                             const GroupDecoder& decode) {
   PackedMatrix matrix{.rows = rows, .cols = cols, .dense = false, .layout = layout};
-  matrix.data = AlignedBuffer(static_cast<size_t>(matrix.tiles()) * matrix.tile_bytes());
+  matrix.data = arena.take(matrix.total_bytes());
   pool.parallel_for(static_cast<size_t>(matrix.tiles()), [&](size_t tile) {
-    std::byte* out = matrix.data.data() + tile * matrix.tile_bytes();
+    std::byte* out = matrix.data + tile * matrix.tile_bytes();
     DecodedGroup group[kTileRows];
     for (int g = 0; g < matrix.groups(); ++g, out += matrix.group_bytes()) {
       for (int lane = 0; lane < kTileRows; ++lane) {
@@ -119,13 +133,13 @@ PackedMatrix pack_quantized(ThreadPool& pool, int rows, int cols, const QuantLay
   return matrix;
 }
 
-PackedMatrix pack_dense(ThreadPool& pool, int rows, int cols, CodeType element,
-                        const std::function<const std::byte*(int64_t)>& row) {
+PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols,
+                        CodeType element, const std::function<const std::byte*(int64_t)>& row) {
   PackedMatrix matrix{.rows = rows, .cols = cols, .dense = true, .element = element};
-  matrix.data = AlignedBuffer(static_cast<size_t>(matrix.tiles()) * matrix.tile_bytes());
+  matrix.data = arena.take(matrix.total_bytes());
   const size_t bytes = dense_bytes(element);
   pool.parallel_for(static_cast<size_t>(matrix.tiles()), [&](size_t tile) {
-    std::byte* out = matrix.data.data() + tile * matrix.tile_bytes();
+    std::byte* out = matrix.data + tile * matrix.tile_bytes();
     std::memset(out, 0, matrix.tile_bytes());
     for (int lane = 0; lane < kTileRows; ++lane) {
       const auto index = static_cast<int64_t>(tile) * kTileRows + lane;

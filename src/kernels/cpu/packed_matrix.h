@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -25,6 +26,19 @@ class AlignedBuffer {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+};
+
+/// Memory for weights: large slabs on huge pages, so that streaming through a model misses no page
+/// table entries. Pieces live as long as the arena.
+class WeightArena {
+ public:
+  std::byte* take(size_t bytes);
+  size_t used_bytes() const { return used_bytes_; }
+
+ private:
+  std::deque<AlignedBuffer> slabs_;
+  size_t left_ = 0;  // in the last slab
+  size_t used_bytes_ = 0;
 };
 
 enum class CodeType : uint8_t { kU4, kU8, kF32, kF16, kBF16 };
@@ -58,7 +72,7 @@ struct PackedMatrix {
   bool dense = false;
   QuantLayout layout;                     // quantized only
   CodeType element = CodeType::kF32;      // dense only
-  AlignedBuffer data;
+  std::byte* data = nullptr;              // in the arena
 
   int tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int groups() const { return (cols + kGroup - 1) / kGroup; }
@@ -67,11 +81,12 @@ struct PackedMatrix {
     const size_t vectors = static_cast<size_t>(kGroup / layout.group) + (layout.has_min ? 1 : 0);
     return code_bytes() + vectors * kTileRows * scale_bytes(layout.scale);
   }
+  size_t total_bytes() const { return static_cast<size_t>(tiles()) * tile_bytes(); }
   size_t tile_bytes() const {
     return dense ? static_cast<size_t>(cols) * kTileRows * dense_bytes(element)
                  : static_cast<size_t>(groups()) * group_bytes();
   }
-  const std::byte* tile(int index) const { return data.data() + index * tile_bytes(); }
+  const std::byte* tile(int index) const { return data + index * tile_bytes(); }
 
   /// Writes row `index` as f32 to out[cols], with the arithmetic of the exact matmul.
   void unpack_row(int index, float* out) const;
@@ -88,11 +103,11 @@ struct DecodedGroup {
 /// equal `zero` and count for nothing).
 using GroupDecoder = std::function<void(int64_t row, int64_t group, DecodedGroup& out)>;
 
-PackedMatrix pack_quantized(ThreadPool& pool, int rows, int cols, const QuantLayout& layout,
+PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int cols, const QuantLayout& layout,
                             const GroupDecoder& decode);
 /// `row(i)` returns the first of cols elements of type `element` (any alignment).
-PackedMatrix pack_dense(ThreadPool& pool, int rows, int cols, CodeType element,
-                        const std::function<const std::byte*(int64_t)>& row);
+PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols,
+                        CodeType element, const std::function<const std::byte*(int64_t)>& row);
 
 /// A GGUF block format: how its blocks become groups of a packed matrix.
 struct BlockFormat {
