@@ -82,9 +82,10 @@ int run(int argc, char** argv) {
     total.agreeing += d.agreeing;
     tokens += window.size();
   }
-  fmt::print("{{\"model\": \"{}\", \"tokens\": {}, \"top1_agreement\": {:.4f}, \"mean_kl\": {:.5f}}}\n",
-             argv[1], tokens, static_cast<double>(total.agreeing) / static_cast<double>(tokens),
-             total.kl / static_cast<double>(tokens));
+  fmt::print(
+      "{{\"model\": \"{}\", \"tokens\": {}, \"top1_agreement\": {:.4f}, \"mean_kl\": {:.5f}}}\n",
+      argv[1], tokens, static_cast<double>(total.agreeing) / static_cast<double>(tokens),
+      total.kl / static_cast<double>(tokens));
   return 0;
 }
 

@@ -55,9 +55,10 @@ int run_bench(const Settings& settings, const BenchOptions& options) {
   kv::RowCache cache = memory.new_row();
   const std::span prompt = std::span(ids).first(static_cast<size_t>(prefill));
   auto start = Clock::now();
-  for (size_t at = 0; at < prompt.size(); at += static_cast<size_t>(settings.prefill_chunk_tokens)) {
-    feed(*model, cache, prompt.subspan(at, std::min<size_t>(prompt.size() - at,
-                                                            settings.prefill_chunk_tokens)));
+  for (size_t at = 0; at < prompt.size();
+       at += static_cast<size_t>(settings.prefill_chunk_tokens)) {
+    feed(*model, cache,
+         prompt.subspan(at, std::min<size_t>(prompt.size() - at, settings.prefill_chunk_tokens)));
   }
   const double prefill_s = seconds_since(start);
   start = Clock::now();
@@ -66,10 +67,13 @@ int run_bench(const Settings& settings, const BenchOptions& options) {
   const double prefill_rate = prefill > 0 ? static_cast<double>(prefill) / prefill_s : 0;
   const double decode_rate = decode > 0 ? static_cast<double>(decode) / decode_s : 0;
   if (options.json) {
-    fmt::print("{}\n", boost::json::serialize(boost::json::object{
-        {"model", settings.model}, {"threads", cpu.pool().size()},
-        {"kernels", cpu.kernels().name}, {"prefill_tokens", prefill}, {"decode_tokens", decode},
-        {"prefill_tok_s", prefill_rate}, {"decode_tok_s", decode_rate}}));
+    fmt::print("{}\n", boost::json::serialize(boost::json::object{{"model", settings.model},
+                                                                  {"threads", cpu.pool().size()},
+                                                                  {"kernels", cpu.kernels().name},
+                                                                  {"prefill_tokens", prefill},
+                                                                  {"decode_tokens", decode},
+                                                                  {"prefill_tok_s", prefill_rate},
+                                                                  {"decode_tok_s", decode_rate}}));
   } else {
     fmt::print("{}: {} threads, {} kernels\n", settings.model, cpu.pool().size(),
                cpu.kernels().name);

@@ -35,9 +35,11 @@ Engine::~Engine() {
 void Engine::submit(Submission submission) {
   {
     std::lock_guard lock(mutex_);
-    if (draining_ || stopping_ || !alive_) cohort::fail(ErrorKind::kUnavailable, "the server is shutting down");
+    if (draining_ || stopping_ || !alive_)
+      cohort::fail(ErrorKind::kUnavailable, "the server is shutting down");
     if (inbox_.size() >= options_.max_waiting) {
-      cohort::fail(ErrorKind::kOverloaded, "{} requests are waiting already; try again later", inbox_.size());
+      cohort::fail(ErrorKind::kOverloaded, "{} requests are waiting already; try again later",
+                   inbox_.size());
     }
     inbox_.push_back(std::move(submission));
     stats_.waiting = inbox_.size();
@@ -127,8 +129,8 @@ void Engine::admit() {
                          memory_.new_row(), cpu_.kernels());
       stream->on_room([this] { wake(); });
     } catch (const std::exception& error) {
-      stream->push({.finish = FinishReason::kError,
-                    .error = Error(ErrorKind::kInternal, error.what())});
+      stream->push(
+          {.finish = FinishReason::kError, .error = Error(ErrorKind::kInternal, error.what())});
     }
   }
 }

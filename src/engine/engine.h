@@ -25,15 +25,15 @@ class Model;
 namespace cohort::engine {
 
 struct EngineOptions {
-  size_t max_rows = 32;     // rows that are worked on at once; more wait
+  size_t max_rows = 32;      // rows that are worked on at once; more wait
   size_t max_waiting = 512;  // requests that may wait; more are refused
   SchedulerLimits limits;
 };
 
 /// Counters since the start, for /health and tests. Read from any thread.
 struct EngineStats {
-  std::atomic<size_t> rows = 0;        // alive now
-  std::atomic<size_t> waiting = 0;     // accepted, not yet a row
+  std::atomic<size_t> rows = 0;     // alive now
+  std::atomic<size_t> waiting = 0;  // accepted, not yet a row
   std::atomic<uint64_t> iterations = 0;
   std::atomic<uint64_t> failed_forwards = 0;
 };

@@ -108,8 +108,8 @@ int32_t Sampler::draw_from_kept(std::span<const float> logits, float top, double
   return kept_.back().id;
 }
 
-/// Keeps the smallest set of most likely tokens whose probability reaches top_p, by partition around
-/// pivots: only the part that holds the boundary is looked at again.
+/// Keeps the smallest set of most likely tokens whose probability reaches top_p, by partition
+/// around pivots: only the part that holds the boundary is looked at again.
 void Sampler::keep_top_p(float top) {
   const auto before = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
@@ -123,7 +123,8 @@ void Sampler::keep_top_p(float top) {
   auto low = kept_.begin(), high = kept_.end();
   while (high - low > 1) {
     const Candidate pivot = low[(high - low) / 2];
-    const auto middle = std::partition(low, high, [&](const Candidate& c) { return before(c, pivot); });
+    const auto middle =
+        std::partition(low, high, [&](const Candidate& c) { return before(c, pivot); });
     const double ahead = mass(low, middle);
     if (ahead >= wanted) {
       high = middle;
@@ -131,7 +132,8 @@ void Sampler::keep_top_p(float top) {
     }
     wanted -= ahead;
     // The pivot itself is the most likely of the rest: move it to the front, take it, go on.
-    const auto at = std::find_if(middle, high, [&](const Candidate& c) { return c.id == pivot.id; });
+    const auto at =
+        std::find_if(middle, high, [&](const Candidate& c) { return c.id == pivot.id; });
     std::iter_swap(middle, at);
     wanted -= mass(middle, middle + 1);
     low = middle + 1;

@@ -41,7 +41,8 @@ class Stream {
   /// Takes what has arrived, waiting until there is something.
   std::vector<TokenEvent> wait();
   /// Calls `wake` (on the engine thread, briefly, must not throw) whenever events arrive; at once
-  /// if some are already there. An empty function unsubscribes and does not return while `wake` runs.
+  /// if some are already there. An empty function unsubscribes and does not return while `wake`
+  /// runs.
   void on_ready(std::function<void()> wake);
   /// The consumer is gone: the row is freed before the engine's next iteration.
   void cancel();

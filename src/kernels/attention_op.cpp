@@ -22,7 +22,8 @@ mx::array place_heads(const cpu::AttentionStep& step, mx::array x, const float* 
   const mx::array b = mx::slice(x, {0, 0, half}, {tokens, heads, 2 * half});
   const mx::array rest = mx::slice(x, {0, 0, 2 * half}, {tokens, heads, dim});
   return mx::concatenate({mx::subtract(mx::multiply(a, c), mx::multiply(b, s)),
-                          mx::add(mx::multiply(b, c), mx::multiply(a, s)), rest}, -1);
+                          mx::add(mx::multiply(b, c), mx::multiply(a, s)), rest},
+                         -1);
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ mx::array norm(const mx::array& x, const float* weight, float eps) {
 
 mx::array activate(cpu::Activation activation, const mx::array& x) {
   if (activation == cpu::Activation::kSilu) return mx::multiply(x, mx::sigmoid(x));
-  const mx::array inner = mx::add(x, mx::multiply(mx::array(0.044715f), mx::power(x, mx::array(3))));
+  const mx::array inner =
+      mx::add(x, mx::multiply(mx::array(0.044715f), mx::power(x, mx::array(3))));
   const mx::array t = mx::tanh(mx::multiply(mx::array(0.797884561f), inner));
   return mx::multiply(mx::multiply(mx::array(0.5f), x), mx::add(mx::array(1.0f), t));
 }
@@ -43,12 +44,14 @@ mx::array matmul_reference(const cpu::MatmulStep& step, const mx::array& x,
   mx::array y = mx::concatenate(parts, -1);
   if (step.bias != nullptr) y = mx::add(y, mx::array(step.bias, {step.matrix_rows()}));
   switch (step.epilogue) {
-    case cpu::Epilogue::kNone: return y;
+    case cpu::Epilogue::kNone:
+      return y;
     case cpu::Epilogue::kGated: {
       const std::vector<mx::array> halves = mx::split(y, 2, -1);
       return mx::multiply(activate(step.activation, halves[0]), halves[1]);
     }
-    case cpu::Epilogue::kResidual: break;
+    case cpu::Epilogue::kResidual:
+      break;
   }
   return mx::add(*residual, step.post_norm ? norm(y, step.post_norm, step.norm_eps) : y);
 }

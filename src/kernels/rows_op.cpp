@@ -8,15 +8,15 @@ namespace cohort::kernels {
 mx::array embed(cpu::Cpu& cpu, const cpu::PackedMatrix& table, std::vector<int32_t> ids,
                 float scale) {
   const int count = static_cast<int>(ids.size());
-  return cpu_node("embed", {count, table.cols}, mx::float32, {},
-                  [&cpu, &table, ids = std::move(ids), scale](std::span<const void* const>,
-                                                              void* out) {
-                    cpu.pool().parallel_for(ids.size(), [&](size_t i) {
-                      float* row = static_cast<float*>(out) + i * table.cols;
-                      table.unpack_row(ids[i], row);
-                      for (int k = 0; k < table.cols; ++k) row[k] *= scale;
-                    });
-                  });
+  return cpu_node(
+      "embed", {count, table.cols}, mx::float32, {},
+      [&cpu, &table, ids = std::move(ids), scale](std::span<const void* const>, void* out) {
+        cpu.pool().parallel_for(ids.size(), [&](size_t i) {
+          float* row = static_cast<float*>(out) + i * table.cols;
+          table.unpack_row(ids[i], row);
+          for (int k = 0; k < table.cols; ++k) row[k] *= scale;
+        });
+      });
 }
 
 mx::array embed_reference(const cpu::PackedMatrix& table, const std::vector<int32_t>& ids,
@@ -28,15 +28,15 @@ mx::array embed_reference(const cpu::PackedMatrix& table, const std::vector<int3
 mx::array select_rows(const mx::array& x, std::vector<int32_t> indices) {
   const int count = static_cast<int>(indices.size());
   const auto row_bytes = static_cast<size_t>(x.shape(1)) * sizeof(float);
-  return cpu_node("select_rows", {count, x.shape(1)}, mx::float32, {x},
-                  [indices = std::move(indices), row_bytes](std::span<const void* const> in,
-                                                            void* out) {
-                    const auto* from = static_cast<const std::byte*>(in[0]);
-                    for (size_t i = 0; i < indices.size(); ++i) {
-                      std::memcpy(static_cast<std::byte*>(out) + i * row_bytes,
-                                  from + static_cast<size_t>(indices[i]) * row_bytes, row_bytes);
-                    }
-                  });
+  return cpu_node(
+      "select_rows", {count, x.shape(1)}, mx::float32, {x},
+      [indices = std::move(indices), row_bytes](std::span<const void* const> in, void* out) {
+        const auto* from = static_cast<const std::byte*>(in[0]);
+        for (size_t i = 0; i < indices.size(); ++i) {
+          std::memcpy(static_cast<std::byte*>(out) + i * row_bytes,
+                      from + static_cast<size_t>(indices[i]) * row_bytes, row_bytes);
+        }
+      });
 }
 
 }  // namespace cohort::kernels

@@ -16,8 +16,8 @@ struct LayerSpec {
   int64_t window = 0;  // keys a query sees, itself included; 0 = all
 };
 
-/// K and V of one layer and one row: blocks of 64 tokens aligned to position 0. Blocks that no later
-/// query can see are given back.
+/// K and V of one layer and one row: blocks of 64 tokens aligned to position 0. Blocks that no
+/// later query can see are given back.
 ///   thread  engine
 class AttentionCache {
  public:

@@ -26,7 +26,8 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
   if (spec.heads % kv_heads != 0 || head_dim % 2 != 0) {
     fail(ErrorKind::kInvalidRequest,
          "{}: {} attention heads over {} kv heads of dimension {}: heads must be a multiple of kv "
-         "heads and the dimension even", source.checkpoint.path, spec.heads, kv_heads, head_dim);
+         "heads and the dimension even",
+         source.checkpoint.path, spec.heads, kv_heads, head_dim);
   }
   const bool bf16 = options.kv_bf16 && !options.exact;
   spec.shape.layers.assign(static_cast<size_t>(layers),
@@ -43,15 +44,16 @@ nn::RopeSettings read_rope(const boost::json::object* object, double theta, cons
   rope.type = config.text("rope_type", config.text("type", "default"));
   rope.theta = config.positive("rope_theta", theta);
   rope.factor = config.positive("factor", 1.0);
-  rope.original_context = config.positive("original_max_position_embeddings",
-                                          static_cast<double>(context_tokens));
+  rope.original_context =
+      config.positive("original_max_position_embeddings", static_cast<double>(context_tokens));
   rope.low_freq_factor = config.positive("low_freq_factor", 1.0);
   rope.high_freq_factor = config.positive("high_freq_factor", 4.0);
   rope.beta_fast = config.positive("beta_fast", 32.0);
   rope.beta_slow = config.positive("beta_slow", 1.0);
   rope.truncate = config.boolean("truncate", true);
   if (object->contains("mscale")) rope.mscale = config.positive("mscale", 1.0);
-  if (object->contains("mscale_all_dim")) rope.mscale_all_dim = config.positive("mscale_all_dim", 1.0);
+  if (object->contains("mscale_all_dim"))
+    rope.mscale_all_dim = config.positive("mscale_all_dim", 1.0);
   if (object->contains("attention_factor")) {
     rope.attention_factor = config.positive("attention_factor", 1.0);
   }
@@ -71,9 +73,9 @@ Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& opti
   head_.norm = weights.vector("model.norm.weight", hidden, spec_.norm_offset);
   head_.norm_eps = spec_.norm_eps;
   head_.precision = options.exact ? Precision::kF32 : Precision::kInt15;
-  const bool tied = !weights.has("lm_head.weight") ||
-                    ConfigReader(source.config, source.checkpoint.path)
-                        .boolean("tie_word_embeddings", false);
+  const bool tied =
+      !weights.has("lm_head.weight") ||
+      ConfigReader(source.config, source.checkpoint.path).boolean("tie_word_embeddings", false);
   if (tied) weights.ignore("lm_head.");
   head_.matrices = {tied ? embedding_ : weights.matrix("lm_head", vocab, hidden)};
   if (source.gguf) weights.ignore("rope_freqs.weight");  // read by the family
@@ -96,7 +98,8 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
   const Precision inner_precision = options.exact ? Precision::kF32 : Precision::kInt8;
   nn::DecoderBlock block;
   block.rope = spec_.layer_rope[static_cast<size_t>(layer)];
-  block.qkv = {.norm = norm("input_layernorm", hidden), .norm_eps = spec_.norm_eps,
+  block.qkv = {.norm = norm("input_layernorm", hidden),
+               .norm_eps = spec_.norm_eps,
                .matrices = {weights.matrix(at + "self_attn.q_proj", q_rows, hidden, q_order),
                             weights.matrix(at + "self_attn.k_proj", kv_rows, hidden, k_order),
                             weights.matrix(at + "self_attn.v_proj", kv_rows, hidden)},
@@ -105,30 +108,40 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                                         {at + "self_attn.v_proj.bias", kv_rows}},
                                        {q_order, k_order}),
                .precision = options.exact ? Precision::kF32 : Precision::kInt15};
-  block.attention = {.geometry = kv.geometry, .heads = spec_.heads, .scale = spec_.query_scale,
+  block.attention = {.geometry = kv.geometry,
+                     .heads = spec_.heads,
+                     .scale = spec_.query_scale,
                      .window = kv.window,
                      .q_norm = spec_.qk_norm ? norm("self_attn.q_norm", dim) : nullptr,
                      .k_norm = spec_.qk_norm ? norm("self_attn.k_norm", dim) : nullptr,
-                     .norm_eps = spec_.norm_eps, .rope_dims = spec_.ropes[block.rope].dims()};
-  block.out = {.post_norm = spec_.sandwich_norms ? norm("post_attention_layernorm", hidden) : nullptr,
-               .norm_eps = spec_.norm_eps,
-               .matrices = {weights.matrix(at + "self_attn.o_proj", hidden, q_rows)},
-               .bias = weights.vectors({{at + "self_attn.o_proj.bias", hidden}}),
-               .epilogue = Epilogue::kResidual, .precision = inner_precision};
-  const char* mlp_norm = spec_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+                     .norm_eps = spec_.norm_eps,
+                     .rope_dims = spec_.ropes[block.rope].dims()};
+  block.out = {
+      .post_norm = spec_.sandwich_norms ? norm("post_attention_layernorm", hidden) : nullptr,
+      .norm_eps = spec_.norm_eps,
+      .matrices = {weights.matrix(at + "self_attn.o_proj", hidden, q_rows)},
+      .bias = weights.vectors({{at + "self_attn.o_proj.bias", hidden}}),
+      .epilogue = Epilogue::kResidual,
+      .precision = inner_precision};
+  const char* mlp_norm =
+      spec_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
   const int inner = spec_.intermediate_size;
-  block.gate_up = {.norm = norm(mlp_norm, hidden), .norm_eps = spec_.norm_eps,
+  block.gate_up = {.norm = norm(mlp_norm, hidden),
+                   .norm_eps = spec_.norm_eps,
                    .matrices = {weights.matrix(at + "mlp.gate_proj", inner, hidden),
                                 weights.matrix(at + "mlp.up_proj", inner, hidden)},
-                   .bias = weights.vectors({{at + "mlp.gate_proj.bias", inner},
-                                            {at + "mlp.up_proj.bias", inner}}),
-                   .epilogue = Epilogue::kGated, .activation = spec_.activation,
+                   .bias = weights.vectors(
+                       {{at + "mlp.gate_proj.bias", inner}, {at + "mlp.up_proj.bias", inner}}),
+                   .epilogue = Epilogue::kGated,
+                   .activation = spec_.activation,
                    .precision = inner_precision};
-  block.down = {.post_norm = spec_.sandwich_norms ? norm("post_feedforward_layernorm", hidden) : nullptr,
-                .norm_eps = spec_.norm_eps,
-                .matrices = {weights.matrix(at + "mlp.down_proj", hidden, inner)},
-                .bias = weights.vectors({{at + "mlp.down_proj.bias", hidden}}),
-                .epilogue = Epilogue::kResidual, .precision = inner_precision};
+  block.down = {
+      .post_norm = spec_.sandwich_norms ? norm("post_feedforward_layernorm", hidden) : nullptr,
+      .norm_eps = spec_.norm_eps,
+      .matrices = {weights.matrix(at + "mlp.down_proj", hidden, inner)},
+      .bias = weights.vectors({{at + "mlp.down_proj.bias", hidden}}),
+      .epilogue = Epilogue::kResidual,
+      .precision = inner_precision};
   blocks_.push_back(std::move(block));
 }
 

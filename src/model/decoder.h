@@ -17,11 +17,11 @@ struct DecoderSpec {
   int heads = 0;
   int intermediate_size = 0;
   float norm_eps = 1e-6f;
-  float norm_offset = 0;      // added to every stored norm weight
-  float query_scale = 0;      // of q . k
+  float norm_offset = 0;  // added to every stored norm weight
+  float query_scale = 0;  // of q . k
   float embedding_scale = 1;
   kernels::cpu::Activation activation = kernels::cpu::Activation::kSilu;
-  bool qk_norm = false;       // per-head norms of queries and keys
+  bool qk_norm = false;         // per-head norms of queries and keys
   bool sandwich_norms = false;  // Gemma: norms after attention and after the MLP too
   std::vector<nn::Rope> ropes;
   std::vector<size_t> layer_rope;  // per layer, index into ropes

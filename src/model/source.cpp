@@ -46,14 +46,16 @@ std::string gguf_name(std::string_view published, bool gemma) {
   const size_t dot = published.rfind('.');
   const std::string_view module = published.substr(0, dot), kind = published.substr(dot);
   constexpr std::string_view kLayers = "model.layers.";
-  if (!module.starts_with(kLayers)) return std::string(lookup(kModules, module)) + std::string(kind);
+  if (!module.starts_with(kLayers))
+    return std::string(lookup(kModules, module)) + std::string(kind);
   const std::string_view rest = module.substr(kLayers.size());
   const size_t split = rest.find('.');
   const std::string_view part = rest.substr(split + 1);
   std::string_view stored = lookup(kLayerModules, part);
   // One published name, two meanings: the norm after attention, or (llama) the one before the MLP.
   if (part == "post_attention_layernorm") stored = gemma ? "post_attention_norm" : "ffn_norm";
-  return "blk." + std::string(rest.substr(0, split)) + "." + std::string(stored) + std::string(kind);
+  return "blk." + std::string(rest.substr(0, split)) + "." + std::string(stored) +
+         std::string(kind);
 }
 
 /// The rotary settings of a GGUF file as a Hugging Face rope_scaling object.
@@ -96,7 +98,8 @@ json::object gguf_config(const GgufMetadata& m) {
   if (arch == "gemma3") {
     // The file states the global rope only; local layers and the query scale are Gemma 3's own.
     config["rope_local_base_freq"] = 10000.0;
-    if (const json::value* dim = config.if_contains("head_dim")) config["query_pre_attn_scalar"] = *dim;
+    if (const json::value* dim = config.if_contains("head_dim"))
+      config["query_pre_attn_scalar"] = *dim;
   }
   return config;
 }
@@ -117,7 +120,8 @@ Source::Source(const Checkpoint& opened) : checkpoint(opened) {
       }
       config = std::move(lifted);
     }
-    if (opened.find("language_model.model.embed_tokens.weight") != nullptr) prefix = "language_model.";
+    if (opened.find("language_model.model.embed_tokens.weight") != nullptr)
+      prefix = "language_model.";
   }
   const json::value* type = config.if_contains("model_type");
   if (type == nullptr || !type->is_string()) {

@@ -25,10 +25,14 @@ int64_t stored_row(RowOrder order, int rows, int64_t row) {
 
 std::optional<CodeType> dense_type(TensorType type) {
   switch (type) {
-    case TensorType::kF32: return CodeType::kF32;
-    case TensorType::kF16: return CodeType::kF16;
-    case TensorType::kBF16: return CodeType::kBF16;
-    default: return std::nullopt;
+    case TensorType::kF32:
+      return CodeType::kF32;
+    case TensorType::kF16:
+      return CodeType::kF16;
+    case TensorType::kBF16:
+      return CodeType::kBF16;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -45,7 +49,8 @@ float float_at(TensorType type, const std::byte* data, int64_t index) {
   }
   uint16_t bits;
   std::memcpy(&bits, data + index * 2, 2);
-  return type == TensorType::kF16 ? kernels::cpu::f16_to_f32(bits) : kernels::cpu::bf16_to_f32(bits);
+  return type == TensorType::kF16 ? kernels::cpu::f16_to_f32(bits)
+                                  : kernels::cpu::bf16_to_f32(bits);
 }
 
 /// Code `index` of a row packed `bits` wide, least significant bit first.
@@ -67,8 +72,7 @@ std::string joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
-Weights::Weights(const Source& source, kernels::cpu::Cpu& cpu)
-    : source_(source), cpu_(cpu) {
+Weights::Weights(const Source& source, kernels::cpu::Cpu& cpu) : source_(source), cpu_(cpu) {
   if (!source.gguf) {
     quantization_ = QuantizationConfig::parse(source.checkpoint.config, source.checkpoint.path);
   }
@@ -95,8 +99,8 @@ const TensorView* Weights::take(const std::string& name, const std::vector<int64
   }
   used_.insert(stored);
   if (!shape.empty() && view->shape != shape) {
-    wrong_.push_back(fmt::format("{} is {}, must be {}", stored, shape_text(view->shape),
-                                 shape_text(shape)));
+    wrong_.push_back(
+        fmt::format("{} is {}, must be {}", stored, shape_text(view->shape), shape_text(shape)));
     return nullptr;
   }
   return view;
@@ -127,8 +131,8 @@ PackedMatrix Weights::pack(const TensorView& tensor, int rows, int cols, RowOrde
                                           format->decode(row_at(row), group, out);
                                         });
   }
-  wrong_.push_back(fmt::format("{} has type {}, which is no weight type", tensor.name,
-                               info(tensor.type).name));
+  wrong_.push_back(
+      fmt::format("{} has type {}, which is no weight type", tensor.name, info(tensor.type).name));
   return {};
 }
 
@@ -137,18 +141,20 @@ PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols,
   const TensorView* scales = take(module + ".scales", {});
   const TensorView* biases = take(module + ".biases", {});
   if (weight == nullptr || scales == nullptr || biases == nullptr) return {};
-  const Quantization q = quantization_of(quantization_, source_.tensor_name(module), *weight,
-                                         *scales, biases, cols);
+  const Quantization q =
+      quantization_of(quantization_, source_.tensor_name(module), *weight, *scales, biases, cols);
   if (weight->shape != std::vector<int64_t>{rows, int64_t{cols} * q.bits / 32}) {
     wrong_.push_back(fmt::format("{} is {}, which is not {} x {} at {} bits", weight->name,
                                  shape_text(weight->shape), rows, cols, q.bits));
     return {};
   }
   const QuantLayout layout{.code = q.bits <= 4 ? CodeType::kU4 : CodeType::kU8,
-                           .scale = scale_type(scales->type), .has_min = true};
+                           .scale = scale_type(scales->type),
+                           .has_min = true};
   const int64_t weight_row = int64_t{cols} * q.bits / 8, groups = cols / q.group_size;
   return kernels::cpu::pack_quantized(
-      store_.arena, cpu_.pool(), rows, cols, layout, [&](int64_t row, int64_t group, DecodedGroup& out) {
+      store_.arena, cpu_.pool(), rows, cols, layout,
+      [&](int64_t row, int64_t group, DecodedGroup& out) {
         const int64_t at = stored_row(order, rows, row);
         const std::byte* codes = weight->bytes.data() + at * weight_row;
         for (int64_t i = 0; i < kGroup; ++i) {
@@ -165,8 +171,8 @@ const float* Weights::vector(const std::string& name, int size, float offset, Ro
   const TensorView* view = take(name, {size});
   if (view == nullptr) return out.data();
   if (!dense_type(view->type)) {
-    wrong_.push_back(fmt::format("{} has type {}, must be F32, F16 or BF16", view->name,
-                                 info(view->type).name));
+    wrong_.push_back(
+        fmt::format("{} has type {}, must be F32, F16 or BF16", view->name, info(view->type).name));
     return out.data();
   }
   for (int i = 0; i < size; ++i) {

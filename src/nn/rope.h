@@ -13,7 +13,7 @@ struct RopeSettings {
   std::string type = "default";  // "default", "linear", "llama3" or "yarn"
   double theta = 10000;
   double factor = 1;
-  double original_context = 0;  // tokens the model was first trained on
+  double original_context = 0;                       // tokens the model was first trained on
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
   double mscale = 0, mscale_all_dim = 0;             // yarn, 0 = absent
@@ -32,7 +32,8 @@ class Rope {
 
   int dims() const { return dims_; }
   const std::vector<float>& inverse_frequencies() const { return inverse_frequencies_; }
-  /// cos[dims / 2], sin[dims / 2] per position, as f32 of the f32 angle (as transformers computes it).
+  /// cos[dims / 2], sin[dims / 2] per position, as f32 of the f32 angle (as transformers computes
+  /// it).
   std::shared_ptr<const std::vector<float>> table(std::span<const int64_t> positions) const;
 
  private:

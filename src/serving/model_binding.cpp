@@ -47,7 +47,8 @@ ModelBinding::ModelBinding(BindingOptions options)
   }
   info_.ids = options_.names;
   info_.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
-                             std::chrono::system_clock::now().time_since_epoch()).count();
+                             std::chrono::system_clock::now().time_since_epoch())
+                             .count();
   info_.context_tokens =
       options_.context_tokens > 0 ? options_.context_tokens : shape.context_tokens;
   info_.vocab_size = shape.vocab_size;
@@ -65,8 +66,9 @@ Health ModelBinding::health() const {
 
 std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversation) const {
   if (template_ == nullptr) {
-    fail(ErrorKind::kUnsupported,
-         "this model has no chat template: use /v1/completions, or start with --chat-template FILE");
+    fail(
+        ErrorKind::kUnsupported,
+        "this model has no chat template: use /v1/completions, or start with --chat-template FILE");
   }
   boost::json::array messages;
   for (const prompt::Message& message : conversation.messages) {
@@ -74,8 +76,9 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
     if (!message.name.empty()) entry["name"] = message.name;
     messages.push_back(std::move(entry));
   }
-  return template_->render(*tokenizer_, boost::json::serialize(messages),
-                           conversation.add_generation_prompt, conversation.template_kwargs_json)
+  return template_
+      ->render(*tokenizer_, boost::json::serialize(messages), conversation.add_generation_prompt,
+               conversation.template_kwargs_json)
       .ids;
 }
 
@@ -113,7 +116,8 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
     if (id < 0 || id >= info_.vocab_size) {
       throw Error(ErrorKind::kInvalidRequest,
                   fmt::format("logit_bias: token id {} is outside the vocabulary of {}", id,
-                              info_.vocab_size), "logit_bias");
+                              info_.vocab_size),
+                  "logit_bias");
     }
   }
   const int64_t room = info_.context_tokens - static_cast<int64_t>(request.prompt.size());

@@ -21,15 +21,15 @@ namespace cohort::serving {
 
 /// How a model is to be loaded and served.
 struct BindingOptions {
-  std::string path;                       // a .gguf file or a folder
-  std::vector<std::string> names;         // ids that requests may use; the first one is shown
-  int threads = 0;                        // 0 = every core
-  int64_t context_tokens = 0;             // 0 = the model's
+  std::string path;                // a .gguf file or a folder
+  std::vector<std::string> names;  // ids that requests may use; the first one is shown
+  int threads = 0;                 // 0 = every core
+  int64_t context_tokens = 0;      // 0 = the model's
   model::LoadOptions load;
   engine::EngineOptions engine;
-  engine::SamplingOptions sampling;       // flags: over generation_config.json, under the request
-  std::optional<int64_t> max_tokens;      // of an answer whose request does not say
-  std::string chat_template;              // Jinja source; "" = the checkpoint's
+  engine::SamplingOptions sampling;   // flags: over generation_config.json, under the request
+  std::optional<int64_t> max_tokens;  // of an answer whose request does not say
+  std::string chat_template;          // Jinja source; "" = the checkpoint's
 };
 
 /// One loaded model, whole: tokenizer, template, weights, engine.
@@ -59,9 +59,9 @@ class ModelBinding : public ModelService {
   kernels::cpu::Cpu cpu_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<text::ChatTemplate> template_;
-  std::string no_template_;                     // why there is none
-  engine::SamplingOptions generation_config_;   // what the checkpoint recommends
-  int32_t bos_id_ = -1;                         // put before plain text; -1 = none
+  std::string no_template_;                    // why there is none
+  engine::SamplingOptions generation_config_;  // what the checkpoint recommends
+  int32_t bos_id_ = -1;                        // put before plain text; -1 = none
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<engine::Engine> engine_;
 };

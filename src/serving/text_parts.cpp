@@ -78,8 +78,7 @@ text::Tokenizer load_tokenizer(const model::Checkpoint& checkpoint) {
     fail(ErrorKind::kInvalidRequest, "{}: there is no tokenizer.json", checkpoint.path);
   }
   const auto bytes = checkpoint.tokenizer_json->bytes();
-  return text::Tokenizer::from_json(
-      {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return text::Tokenizer::from_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 std::unique_ptr<text::ChatTemplate> load_template(const model::Checkpoint& checkpoint,
@@ -103,7 +102,8 @@ std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint,
       if (const auto id = m.find<int64_t>(key)) ids.insert(static_cast<int32_t>(*id));
     }
     // A GGUF file names one end token; chat models end turns with these, too.
-    names.insert(names.end(), {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"});
+    names.insert(names.end(),
+                 {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"});
   }
   for (const std::string& name : names) {
     if (const int32_t id = tokenizer.token_to_id(name); !name.empty() && id >= 0) ids.insert(id);

@@ -24,8 +24,9 @@ class ChatTemplate {
   ~ChatTemplate();
 
   struct Rendered {
-    std::string text;          // what the template produced
-    std::vector<int32_t> ids;  // special tokens of the template parsed, those inside messages as text
+    std::string text;  // what the template produced
+    std::vector<int32_t>
+        ids;  // special tokens of the template parsed, those inside messages as text
   };
 
   /// Renders and tokenizes. A special-token string inside a message (`<|im_start|>` typed by a

@@ -12,7 +12,9 @@
 
 namespace cohort::text {
 
-inline TkStr to_tk(std::string_view text) { return {text.data(), text.size()}; }
+inline TkStr to_tk(std::string_view text) {
+  return {text.data(), text.size()};
+}
 
 /// Turns a status of textkit into our exception, and frees its message.
 inline void throw_unless_done(int32_t status, TkText message) {

@@ -61,7 +61,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialTokens spec
   return take(ids);
 }
 
-int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(handle_->pieces.num_ids); }
+int32_t Tokenizer::vocab_size() const {
+  return static_cast<int32_t>(handle_->pieces.num_ids);
+}
 
 int32_t Tokenizer::token_to_id(std::string_view token) const {
   return tk_tokenizer_token_to_id(handle_->tokenizer, to_tk(token));

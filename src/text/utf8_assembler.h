@@ -19,8 +19,8 @@ class Utf8Assembler {
  private:
   void start_character(uint8_t byte, std::string& out);
 
-  std::string pending_;  // the beginning of one character, at most 3 bytes
-  int missing_ = 0;      // bytes until it is complete
+  std::string pending_;               // the beginning of one character, at most 3 bytes
+  int missing_ = 0;                   // bytes until it is complete
   uint8_t low_ = 0x80, high_ = 0xBF;  // what its next byte may be
 };
 

@@ -17,7 +17,7 @@ const Router kRouter({
     {"GET", "/v1/models/*", api::Work::kQuick,
      [](const api::Call& call) { return named(call.path_rest); }},
     {"POST", "/v1/chat", api::Work::kHeavy,
-     [](const api::Call&) -> api::Outcome { throw std::runtime_error("0x7f00 in /root"); }},
+     [](const api::Call&) -> api::Outcome { throw std::runtime_error("0x7f00 in /srv"); }},
     {"POST", "/v1/busy", api::Work::kHeavy,
      [](const api::Call&) -> api::Outcome { fail(ErrorKind::kOverloaded, "busy"); }},
 });
@@ -71,7 +71,7 @@ TEST(Router, TurnsExceptionsIntoReplies) {
   const api::Reply reply = run("/v1/chat");
   EXPECT_EQ(reply.status, 500);
   EXPECT_EQ(reply.body.find("0x7f00"), std::string::npos);
-  EXPECT_EQ(failure, "0x7f00 in /root");
+  EXPECT_EQ(failure, "0x7f00 in /srv");
 }
 
 }  // namespace

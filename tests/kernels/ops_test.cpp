@@ -22,7 +22,8 @@ mx::array random_array(mx::Shape shape, uint32_t seed, float scale = 1.0f) {
 }
 
 /// A matrix of small random values in the given storage.
-cpu::PackedMatrix random_matrix(cpu::WeightArena& arena, cpu::Cpu& cpu, int rows, int cols, bool quantized, uint32_t seed) {
+cpu::PackedMatrix random_matrix(cpu::WeightArena& arena, cpu::Cpu& cpu, int rows, int cols,
+                                bool quantized, uint32_t seed) {
   if (!quantized) {
     const auto values = random_floats(static_cast<size_t>(rows) * cols, seed, 0.1f);
     return cpu::pack_dense(arena, cpu.pool(), rows, cols, cpu::CodeType::kF32, [&](int64_t row) {
@@ -30,13 +31,13 @@ cpu::PackedMatrix random_matrix(cpu::WeightArena& arena, cpu::Cpu& cpu, int rows
     });
   }
   const cpu::QuantLayout layout{cpu::CodeType::kU4, cpu::ScaleType::kF16, true, 0, 32};
-  return cpu::pack_quantized(arena, cpu.pool(), rows, cols, layout,
-                             [&](int64_t row, int64_t g, cpu::DecodedGroup& out) {
-    const auto bytes = random_bytes(32, seed + static_cast<uint32_t>(row * 977 + g));
-    for (int i = 0; i < 32; ++i) out.codes[i] = bytes[i] & 15;
-    out.scale[0] = out.scale[1] = 0.03125f;
-    out.min = -0.25f;
-  });
+  return cpu::pack_quantized(
+      arena, cpu.pool(), rows, cols, layout, [&](int64_t row, int64_t g, cpu::DecodedGroup& out) {
+        const auto bytes = random_bytes(32, seed + static_cast<uint32_t>(row * 977 + g));
+        for (int i = 0; i < 32; ++i) out.codes[i] = bytes[i] & 15;
+        out.scale[0] = out.scale[1] = 0.03125f;
+        out.min = -0.25f;
+      });
 }
 
 double largest_difference(const mx::array& a, const mx::array& b) {
@@ -53,20 +54,36 @@ TEST(MatmulOp, EqualsItsReferenceForEveryEpilogue) {
       const auto b = random_matrix(arena, cpu, rows, cols, false, 2);
       const auto norm = random_floats(cols, 3), post = random_floats(rows, 4);
       const auto bias = random_floats(2 * rows, 5);
-      const mx::array x = random_array({tokens, cols}, 6), residual = random_array({tokens, rows}, 7);
-      const cpu::MatmulStep steps[] = {
-          {.norm = norm.data(), .norm_eps = 1e-5f, .matrices = {&a, &b}, .bias = bias.data(),
-           .precision = cpu::Precision::kF32},
-          {.norm = norm.data(), .norm_eps = 1e-5f, .matrices = {&a, &b}, .bias = bias.data(),
-           .epilogue = cpu::Epilogue::kGated, .precision = cpu::Precision::kF32},
-          {.matrices = {&a, &b}, .epilogue = cpu::Epilogue::kGated,
-           .activation = cpu::Activation::kGeluTanh, .precision = cpu::Precision::kF32},
-          {.matrices = {&a}, .epilogue = cpu::Epilogue::kResidual, .precision = cpu::Precision::kF32},
-          {.post_norm = post.data(), .norm_eps = 1e-6f, .matrices = {&a},
-           .epilogue = cpu::Epilogue::kResidual, .precision = cpu::Precision::kF32}};
+      const mx::array x = random_array({tokens, cols}, 6),
+                      residual = random_array({tokens, rows}, 7);
+      const cpu::MatmulStep steps[] = {{.norm = norm.data(),
+                                        .norm_eps = 1e-5f,
+                                        .matrices = {&a, &b},
+                                        .bias = bias.data(),
+                                        .precision = cpu::Precision::kF32},
+                                       {.norm = norm.data(),
+                                        .norm_eps = 1e-5f,
+                                        .matrices = {&a, &b},
+                                        .bias = bias.data(),
+                                        .epilogue = cpu::Epilogue::kGated,
+                                        .precision = cpu::Precision::kF32},
+                                       {.matrices = {&a, &b},
+                                        .epilogue = cpu::Epilogue::kGated,
+                                        .activation = cpu::Activation::kGeluTanh,
+                                        .precision = cpu::Precision::kF32},
+                                       {.matrices = {&a},
+                                        .epilogue = cpu::Epilogue::kResidual,
+                                        .precision = cpu::Precision::kF32},
+                                       {.post_norm = post.data(),
+                                        .norm_eps = 1e-6f,
+                                        .matrices = {&a},
+                                        .epilogue = cpu::Epilogue::kResidual,
+                                        .precision = cpu::Precision::kF32}};
       for (const cpu::MatmulStep& step : steps) {
-        const auto add = step.epilogue == cpu::Epilogue::kResidual ? std::optional(residual) : std::nullopt;
-        EXPECT_LT(largest_difference(matmul(cpu, step, x, add), matmul_reference(step, x, add)), 1e-4);
+        const auto add =
+            step.epilogue == cpu::Epilogue::kResidual ? std::optional(residual) : std::nullopt;
+        EXPECT_LT(largest_difference(matmul(cpu, step, x, add), matmul_reference(step, x, add)),
+                  1e-4);
       }
     }
   }
@@ -79,9 +96,13 @@ TEST(AttentionOp, EqualsItsReferenceOverShapesWindowsAndNorms) {
        {std::tuple{4, 2, 16, 16, 0}, {8, 1, 64, 32, 9}, {2, 2, 24, 24, 0}, {4, 4, 128, 128, 64}}) {
     const int tokens = 90;
     const auto norm = random_floats(dim, 31);
-    cpu::AttentionStep step{.geometry = {kv_heads, dim, false}, .heads = heads,
-                            .scale = 1 / std::sqrt(static_cast<float>(dim)), .window = window,
-                            .q_norm = norm.data(), .k_norm = norm.data(), .norm_eps = 1e-6f,
+    cpu::AttentionStep step{.geometry = {kv_heads, dim, false},
+                            .heads = heads,
+                            .scale = 1 / std::sqrt(static_cast<float>(dim)),
+                            .window = window,
+                            .q_norm = norm.data(),
+                            .k_norm = norm.data(),
+                            .norm_eps = 1e-6f,
                             .rope_dims = rope};
     auto table = std::make_shared<std::vector<float>>();
     for (int t = 0; t < tokens; ++t) {
@@ -111,7 +132,8 @@ TEST(RowOps, EmbedAndSelectRowsEqualTheirDefinition) {
   const mx::array rows = embed(cpu, table, ids, 8.0f);
   EXPECT_EQ(largest_difference(rows, embed_reference(table, ids, 8.0f)), 0.0);
   EXPECT_EQ(largest_difference(select_rows(rows, {1, 3}),
-                               mx::take(rows, mx::array({1, 3}, mx::int32), 0)), 0.0);
+                               mx::take(rows, mx::array({1, 3}, mx::int32), 0)),
+            0.0);
 }
 
 }  // namespace

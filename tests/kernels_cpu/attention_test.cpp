@@ -33,16 +33,21 @@ struct Case {
 
 struct Problem {
   explicit Problem(const Case& c, int token_count)
-      : step{.geometry = {c.kv_heads, c.dim, c.bf16}, .heads = c.heads,
-             .scale = 1 / std::sqrt(static_cast<float>(c.dim)), .window = c.window,
-             .norm_eps = 1e-6f, .rope_dims = c.rope_dims},
+      : step{.geometry = {c.kv_heads, c.dim, c.bf16},
+             .heads = c.heads,
+             .scale = 1 / std::sqrt(static_cast<float>(c.dim)),
+             .window = c.window,
+             .norm_eps = 1e-6f,
+             .rope_dims = c.rope_dims},
         tokens(token_count),
         qkv(random_floats(static_cast<size_t>(token_count) * step.qkv_columns(), 21)),
         norm(random_floats(c.dim, 22)) {
     for (int t = 0; t < tokens; ++t) {
       for (int part = 0; part < 2; ++part) {
         for (int i = 0; i < c.rope_dims / 2; ++i) {
-          const float angle = static_cast<float>(t) * std::pow(100.0f, -2.0f * static_cast<float>(i) / static_cast<float>(c.rope_dims));
+          const float angle =
+              static_cast<float>(t) *
+              std::pow(100.0f, -2.0f * static_cast<float>(i) / static_cast<float>(c.rope_dims));
           cos_sin.push_back(part == 0 ? std::cos(angle) : std::sin(angle));
         }
       }
@@ -70,14 +75,16 @@ struct Problem {
 };
 
 const Case kCases[] = {
-    {4, 2, 16, 16, 0, false, false}, {9, 3, 64, 64, 0, true, false}, {4, 1, 256, 256, 100, true, true},
-    {4, 2, 24, 24, 8, false, true},  {2, 2, 80, 40, 0, true, false}, {8, 1, 128, 128, 0, false, false},
+    {4, 2, 16, 16, 0, false, false},   {9, 3, 64, 64, 0, true, false},
+    {4, 1, 256, 256, 100, true, true}, {4, 2, 24, 24, 8, false, true},
+    {2, 2, 80, 40, 0, true, false},    {8, 1, 128, 128, 0, false, false},
 };
 
 /// Plain double attention over unrounded keys and values.
 std::vector<double> reference(const Problem& p) {
   const AttentionStep& s = p.step;
-  const int dim = s.geometry.head_dim, half = s.rope_dims / 2, group = s.heads / s.geometry.kv_heads;
+  const int dim = s.geometry.head_dim, half = s.rope_dims / 2,
+            group = s.heads / s.geometry.kv_heads;
   const auto head = [&](int t, int h, bool place) {
     const float* in = p.qkv.data() + t * s.qkv_columns() + h * dim;
     std::vector<double> v(in, in + dim);
@@ -113,7 +120,8 @@ std::vector<double> reference(const Problem& p) {
       }
       for (int j = begin; j <= t; ++j) {
         for (int i = 0; i < dim; ++i) {
-          out[(static_cast<size_t>(t) * s.heads + h) * dim + i] += weights[j - begin] / sum * values[j][i];
+          out[(static_cast<size_t>(t) * s.heads + h) * dim + i] +=
+              weights[j - begin] / sum * values[j][i];
         }
       }
     }
@@ -171,7 +179,8 @@ TEST(Attention, SameBitsBesideOtherRowsAndAcrossSegments) {
   attention(cpu, step, rows, pack.data(), out.data());
   EXPECT_EQ(std::memcmp(out.data(), want.data(), 40 * step.outputs() * 4), 0);
   EXPECT_EQ(std::memcmp(out.data() + 40 * step.outputs(), want.data() + 2299 * step.outputs(),
-                        step.outputs() * 4), 0);
+                        step.outputs() * 4),
+            0);
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ void set_half(uint8_t* p, float value) {
   std::memcpy(p, &bits, 2);
 }
 
-Sample block_sample(WeightArena& arena, ThreadPool& pool, const BlockFormat& format, int rows, int cols) {
+Sample block_sample(WeightArena& arena, ThreadPool& pool, const BlockFormat& format, int rows,
+                    int cols) {
   const int blocks = (cols + format.block_elements - 1) / format.block_elements;
   const size_t row_bytes = static_cast<size_t>(blocks) * format.block_bytes;
   auto bytes = std::make_shared<std::vector<uint8_t>>(random_bytes(rows * row_bytes, 7));
@@ -53,7 +54,8 @@ Sample dense_sample(WeightArena& arena, ThreadPool& pool, CodeType type, int row
   for (size_t i = 0; i < values.size(); ++i) {
     uint32_t wide;
     std::memcpy(&wide, &values[i], 4);
-    const auto bits = type == CodeType::kF16 ? f32_to_f16(values[i]) : static_cast<uint16_t>(wide >> 16);
+    const auto bits =
+        type == CodeType::kF16 ? f32_to_f16(values[i]) : static_cast<uint16_t>(wide >> 16);
     if (type == CodeType::kF32) std::memcpy(&bytes[i * 4], &values[i], 4);
     if (type != CodeType::kF32) std::memcpy(&bytes[i * 2], &bits, 2);
   }
@@ -64,7 +66,8 @@ Sample dense_sample(WeightArena& arena, ThreadPool& pool, CodeType type, int row
 
 std::vector<Sample> samples(WeightArena& arena, ThreadPool& pool, int rows, int cols) {
   std::vector<Sample> out;
-  for (const BlockFormat& format : block_formats()) out.push_back(block_sample(arena, pool, format, rows, cols));
+  for (const BlockFormat& format : block_formats())
+    out.push_back(block_sample(arena, pool, format, rows, cols));
   for (CodeType type : {CodeType::kF32, CodeType::kF16, CodeType::kBF16}) {
     out.push_back(dense_sample(arena, pool, type, rows, cols));
   }
@@ -73,11 +76,15 @@ std::vector<Sample> samples(WeightArena& arena, ThreadPool& pool, int rows, int 
       const QuantLayout layout{code, scale, true, 0, 32};
       out.push_back({"affine", pack_quantized(arena, pool, rows, cols, layout,
                                               [=](int64_t row, int64_t g, DecodedGroup& group) {
-        const auto bytes = random_bytes(32, static_cast<uint32_t>(row * 131 + g));
-        for (int i = 0; i < 32; ++i) group.codes[i] = code == CodeType::kU4 ? bytes[i] & 15 : bytes[i];
-        group.scale[0] = group.scale[1] = 0.0078125f;
-        group.min = -0.0625f;
-      })});
+                                                const auto bytes = random_bytes(
+                                                    32, static_cast<uint32_t>(row * 131 + g));
+                                                for (int i = 0; i < 32; ++i)
+                                                  group.codes[i] = code == CodeType::kU4
+                                                                       ? bytes[i] & 15
+                                                                       : bytes[i];
+                                                group.scale[0] = group.scale[1] = 0.0078125f;
+                                                group.min = -0.0625f;
+                                              })});
     }
   }
   return out;
@@ -105,7 +112,8 @@ TEST(Matmul, EqualsADoubleReferenceOnTheUnpackedWeights) {
               size += term * term;
             }
             const double tolerance = precision == Precision::kF32 || sample.matrix.dense ? 1e-5
-                                     : precision == Precision::kInt15 ? 4e-4 : 0.04;
+                                     : precision == Precision::kInt15                    ? 4e-4
+                                                                                         : 0.04;
             EXPECT_NEAR(out[t * rows + r], want, tolerance * (std::sqrt(size) + 1e-3))
                 << sample.name << " row " << r << " precision " << static_cast<int>(precision);
           }
@@ -124,8 +132,11 @@ TEST(Matmul, SameBitsForAnyRowCountThreadsAndInstructionSet) {
   const auto bias = random_floats(rows, 8);
   for (const Sample& sample : samples(arena, reference.pool(), rows, cols)) {
     for (Precision precision : {Precision::kInt8, Precision::kInt15, Precision::kF32}) {
-      const MatmulStep step{.norm = norm.data(), .norm_eps = 1e-5f, .matrices = {&sample.matrix},
-                            .bias = bias.data(), .precision = precision};
+      const MatmulStep step{.norm = norm.data(),
+                            .norm_eps = 1e-5f,
+                            .matrices = {&sample.matrix},
+                            .bias = bias.data(),
+                            .precision = precision};
       std::vector<float> want(static_cast<size_t>(tokens) * rows);
       for (int t = 0; t < tokens; ++t) {
         matmul(reference, step, x.data() + t * cols, nullptr, 1, want.data() + t * rows);
@@ -139,7 +150,8 @@ TEST(Matmul, SameBitsForAnyRowCountThreadsAndInstructionSet) {
                    out.data() + t * rows);
           }
           ASSERT_EQ(std::memcmp(out.data(), want.data(), want.size() * 4), 0)
-              << sample.name << ' ' << kernels->name << " batch " << batch << " precision " << static_cast<int>(precision);
+              << sample.name << ' ' << kernels->name << " batch " << batch << " precision "
+              << static_cast<int>(precision);
         }
       }
     }
@@ -162,15 +174,20 @@ TEST(Matmul, EpiloguesEqualTheirDefinition) {
   };
   for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
     std::vector<float> out(static_cast<size_t>(tokens) * inner);
-    matmul(cpu, {.matrices = {&gate_matrix.matrix, &up.matrix}, .epilogue = Epilogue::kGated,
-                 .activation = activation, .precision = Precision::kF32}, x.data(), nullptr, tokens, out.data());
+    matmul(cpu,
+           {.matrices = {&gate_matrix.matrix, &up.matrix},
+            .epilogue = Epilogue::kGated,
+            .activation = activation,
+            .precision = Precision::kF32},
+           x.data(), nullptr, tokens, out.data());
     const auto g = plain(gate_matrix.matrix, x.data());
     const auto u = plain(up.matrix, x.data());
     for (size_t i = 0; i < out.size(); ++i) {
       const double v = g[i];
-      const double want = activation == Activation::kSilu
-          ? v / (1 + std::exp(-v))
-          : 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+      const double want =
+          activation == Activation::kSilu
+              ? v / (1 + std::exp(-v))
+              : 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
       EXPECT_NEAR(out[i], want * u[i], 2e-6 * (1 + std::abs(want * u[i])));
     }
   }
@@ -178,14 +195,19 @@ TEST(Matmul, EpiloguesEqualTheirDefinition) {
   const auto y = plain(square.matrix, x.data());
   for (const float* post_norm : {static_cast<const float*>(nullptr), post.data()}) {
     std::vector<float> out(y.size());
-    matmul(cpu, {.post_norm = post_norm, .norm_eps = 1e-6f, .matrices = {&square.matrix},
-                 .epilogue = Epilogue::kResidual}, x.data(), residual.data(), tokens, out.data());
+    matmul(cpu,
+           {.post_norm = post_norm,
+            .norm_eps = 1e-6f,
+            .matrices = {&square.matrix},
+            .epilogue = Epilogue::kResidual},
+           x.data(), residual.data(), tokens, out.data());
     for (int t = 0; t < tokens; ++t) {
       double squares = 0;
       for (int i = 0; i < hidden; ++i) squares += double{y[t * hidden + i]} * y[t * hidden + i];
       for (int i = 0; i < hidden; ++i) {
         const double scale = post_norm ? post[i] / std::sqrt(squares / hidden + 1e-6) : 1.0;
-        EXPECT_NEAR(out[t * hidden + i], residual[t * hidden + i] + y[t * hidden + i] * scale, 1e-5);
+        EXPECT_NEAR(out[t * hidden + i], residual[t * hidden + i] + y[t * hidden + i] * scale,
+                    1e-5);
       }
     }
   }
@@ -199,10 +221,10 @@ TEST(Matmul, UnpackedRowsEqualTheFormatsDefinition) {
   set_half(bytes.data(), 0.5f);
   for (int i = 0; i < 32; ++i) bytes[2 + i] = static_cast<uint8_t>(i - 16);
   const BlockFormat& format = *block_format("Q8_0");
-  const PackedMatrix m = pack_quantized(arena, pool, 1, 32, format.layout,
-                                        [&](int64_t, int64_t g, DecodedGroup& out) {
-    format.decode(reinterpret_cast<const std::byte*>(bytes.data()), g, out);
-  });
+  const PackedMatrix m =
+      pack_quantized(arena, pool, 1, 32, format.layout, [&](int64_t, int64_t g, DecodedGroup& out) {
+        format.decode(reinterpret_cast<const std::byte*>(bytes.data()), g, out);
+      });
   float row[32];
   m.unpack_row(0, row);
   for (int i = 0; i < 32; ++i) EXPECT_EQ(row[i], 0.5f * static_cast<float>(i - 16));

@@ -16,7 +16,9 @@ struct GoldenCase {
   std::string config;
 };
 
-void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.folder << " " << c.config; }
+void PrintTo(const GoldenCase& c, std::ostream* out) {
+  *out << c.folder << " " << c.config;
+}
 
 class Golden : public testing::TestWithParam<GoldenCase> {
  protected:
@@ -98,7 +100,8 @@ TEST_P(Golden, LogitsAndGreedyIdsOfEveryPrompt) {
     const auto ids = golden_.ints(prompt + ".input_ids");
     auto got = logits(ids, 64);
     const auto want = golden_.floats(prompt + ".logits");
-    if (want.size() < got.size()) got.erase(got.begin(), got.end() - static_cast<ptrdiff_t>(want.size()));
+    if (want.size() < got.size())
+      got.erase(got.begin(), got.end() - static_cast<ptrdiff_t>(want.size()));
     expect_close(got, want, 1e-3f);
     if (!golden_.has(prompt + ".greedy_ids")) continue;
     const auto want_ids = golden_.ints(prompt + ".greedy_ids");
@@ -133,21 +136,20 @@ TEST_P(Golden, ChunkingChangesNoBit) {
   for (int chunk : {7, 64, 2048}) EXPECT_EQ(logits(ids, chunk), want) << chunk;
 }
 
-const GoldenCase kLongCases[] = {
-    {"llama", "config.json"},       {"llama", "config_hub.json"},
-    {"llama_bf16", "config.json"},  {"llama_bf16", "config_hub.json"},
-    {"llama_rope3", "config.json"}, {"llama_rope3", "config_hub.json"},
-    {"llama_yarn", "config.json"},  {"llama_yarn", "config_hub.json"},
-    {"gemma3", "config.json"},      {"gemma3", "config_hub.json"}};
+const GoldenCase kLongCases[] = {{"llama", "config.json"},       {"llama", "config_hub.json"},
+                                 {"llama_bf16", "config.json"},  {"llama_bf16", "config_hub.json"},
+                                 {"llama_rope3", "config.json"}, {"llama_rope3", "config_hub.json"},
+                                 {"llama_yarn", "config.json"},  {"llama_yarn", "config_hub.json"},
+                                 {"gemma3", "config.json"},      {"gemma3", "config_hub.json"}};
 const GoldenCase kHiddenCases[] = {{"llama", "config.json"}, {"gemma3", "config.json"}};
 
 INSTANTIATE_TEST_SUITE_P(Dense, Golden, testing::ValuesIn(kLongCases));
 INSTANTIATE_TEST_SUITE_P(Dense, LongGolden, testing::ValuesIn(kLongCases));
 INSTANTIATE_TEST_SUITE_P(Dense, HiddenGolden, testing::ValuesIn(kHiddenCases));
-INSTANTIATE_TEST_SUITE_P(Quantized, Golden, testing::Values(
-    GoldenCase{"quantized/llama_q4_g32", "config.json"},
-    GoldenCase{"quantized/llama_q4_g64", "config.json"},
-    GoldenCase{"quantized/llama_q8_g64", "config.json"}));
+INSTANTIATE_TEST_SUITE_P(Quantized, Golden,
+                         testing::Values(GoldenCase{"quantized/llama_q4_g32", "config.json"},
+                                         GoldenCase{"quantized/llama_q4_g64", "config.json"},
+                                         GoldenCase{"quantized/llama_q8_g64", "config.json"}));
 
 }  // namespace
 }  // namespace cohort::model

@@ -20,7 +20,7 @@ struct EchoOptions {
   int32_t vocab_size = 300;
   bool silent = false;                  // takes requests and never produces a token
   std::optional<int64_t> fail_at = {};  // the token at which a row fails with `failure`
-  Error failure = Error(ErrorKind::kInternal, "bad block at 0x7f00 in /root/model.gguf");
+  Error failure = Error(ErrorKind::kInternal, "bad block at 0x7f00 in /srv/model.gguf");
 };
 
 /// A model service without a model. A token is a byte; the answer repeats the prompt once and

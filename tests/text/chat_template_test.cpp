@@ -62,12 +62,10 @@ TEST(ChatTemplate, KnowsWhatPythonTemplatesUse) {
 TEST(ChatTemplate, WritesJsonAsPython) {
   const std::string value = R"({"v": {"b": [1, 2.0, 1e22, 1.5e-7, true, null],)"
                             R"( "a": "é<'\"\n\u0001", "e": {}, "l": []}})";
-  EXPECT_EQ(render("{{ v | tojson }}", "", value),
-            R"({"b": [1, 2.0, 1e+22, 1.5e-07, true, null],)"
-            R"( "a": "é<'\"\n\u0001", "e": {}, "l": []})");
+  EXPECT_EQ(render("{{ v | tojson }}", "", value), R"({"b": [1, 2.0, 1e+22, 1.5e-07, true, null],)"
+                                                   R"( "a": "é<'\"\n\u0001", "e": {}, "l": []})");
   EXPECT_EQ(render("{{ v.b[:2] | tojson(indent=2) }}", "", value), "[\n  1,\n  2.0\n]");
-  EXPECT_EQ(render("{{ v.a | tojson(ensure_ascii=true) }}", "", value),
-            R"("\u00e9<'\"\n\u0001")");
+  EXPECT_EQ(render("{{ v.a | tojson(ensure_ascii=true) }}", "", value), R"("\u00e9<'\"\n\u0001")");
   EXPECT_EQ(render("{{ {'b': 1, 'a': 2} | tojson(sort_keys=True, separators=(',', ':')) }}"),
             R"({"a":2,"b":1})");
   EXPECT_EQ(render("{{ tools[0] | tojson }}", "", "", R"([{"type":"function"}])"),
@@ -90,8 +88,7 @@ TEST(ChatTemplate, ExtraVariablesMayNotShadowReservedNames) {
   EXPECT_EQ(render("{{ enable_thinking }}", "", R"({"enable_thinking": false})"), "False");
   for (const char* name : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token",
                            "raise_exception", "strftime_now", "range", "namespace"}) {
-    const Error error =
-        failure([&] { render("x", "", "{\"" + std::string(name) + "\": 1}"); });
+    const Error error = failure([&] { render("x", "", "{\"" + std::string(name) + "\": 1}"); });
     EXPECT_EQ(error.kind(), ErrorKind::kInvalidRequest);
     EXPECT_EQ(error.param(), "chat_template_kwargs");
     EXPECT_NE(std::string(error.what()).find(name), std::string::npos);
@@ -113,37 +110,47 @@ TEST(ChatTemplate, MessagesMustBeAJsonArray) {
 }
 
 const std::pair<const char*, const char*> kHostile[] = {
-    {"endless work", "{% for a in range(90000) %}{% for b in range(90000) %}{{ '' }}{% endfor %}"
-                     "{% endfor %}"},
+    {"endless work",
+     "{% for a in range(90000) %}{% for b in range(90000) %}{{ '' }}{% endfor %}"
+     "{% endfor %}"},
     {"a huge range", "{% for a in range(10**9) %}x{% endfor %}"},
     {"a huge repeat", "{{ 'x' * 10**9 }}"},
     {"a huge list", "{% set l = [1] * 10**9 %}{{ l | length }}{{ l | list | length }}"},
-    {"doubling", "{% set ns = namespace(x='xxxxxxxx') %}{% for i in range(60) %}"
-                 "{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x | length }}"},
-    {"doubling by replace", "{% set ns = namespace(x='xxxxxxxx') %}{% for i in range(60) %}"
-                            "{% set ns.x = ns.x.replace('x', 'xxxx') %}{% endfor %}{{ ns.x }}"},
-    {"doubling by join", "{% set ns = namespace(x='x') %}{% for i in range(60) %}"
-                         "{% set ns.x = [ns.x, ns.x] | join(ns.x) %}{% endfor %}{{ ns.x }}"},
-    {"doubling by format", "{% set ns = namespace(x='x') %}{% for i in range(60) %}"
-                           "{% set ns.x = '%s%s' | format(ns.x, ns.x) %}{% endfor %}{{ ns.x }}"},
-    {"doubling in blocks", "{% set ns = namespace(x='x') %}{% for i in range(60) %}"
-                           "{% set a %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = a %}"
-                           "{% endfor %}"},
+    {"doubling",
+     "{% set ns = namespace(x='xxxxxxxx') %}{% for i in range(60) %}"
+     "{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x | length }}"},
+    {"doubling by replace",
+     "{% set ns = namespace(x='xxxxxxxx') %}{% for i in range(60) %}"
+     "{% set ns.x = ns.x.replace('x', 'xxxx') %}{% endfor %}{{ ns.x }}"},
+    {"doubling by join",
+     "{% set ns = namespace(x='x') %}{% for i in range(60) %}"
+     "{% set ns.x = [ns.x, ns.x] | join(ns.x) %}{% endfor %}{{ ns.x }}"},
+    {"doubling by format",
+     "{% set ns = namespace(x='x') %}{% for i in range(60) %}"
+     "{% set ns.x = '%s%s' | format(ns.x, ns.x) %}{% endfor %}{{ ns.x }}"},
+    {"doubling in blocks",
+     "{% set ns = namespace(x='x') %}{% for i in range(60) %}"
+     "{% set a %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = a %}"
+     "{% endfor %}"},
     {"a huge indent", "{{ 'a\nb' | indent(10**9) }}"},
     {"a huge width", "{{ '%1000000000d' | format(1) }}"},
     {"much output", "{% for a in range(90000) %}{{ 'x' * 1000 }}{% endfor %}"},
     {"an endless macro", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"},
-    {"endless call blocks", "{% macro m() %}{% if false %}{{ caller() }}{% endif %}"
-                            "{% call m() %}x{% endcall %}{% endmacro %}{{ m() }}"},
+    {"endless call blocks",
+     "{% macro m() %}{% if false %}{{ caller() }}{% endif %}"
+     "{% call m() %}x{% endcall %}{% endmacro %}{{ m() }}"},
     {"including itself", "{% include 'chat_template' %}"},
     {"extending itself", "{% extends 'chat_template' %}"},
     {"another file", "{% include '/etc/passwd' %}"},
-    {"shared lists as JSON", "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}"
-                             "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}"},
-    {"shared lists as text", "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}"
-                             "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"},
-    {"deep JSON", "{% set ns = namespace(x=[1]) %}{% for i in range(5000) %}"
-                  "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}"},
+    {"shared lists as JSON",
+     "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}"
+     "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}"},
+    {"shared lists as text",
+     "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}"
+     "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"},
+    {"deep JSON",
+     "{% set ns = namespace(x=[1]) %}{% for i in range(5000) %}"
+     "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}"},
     {"a function as JSON", "{{ range | tojson }}"},
     {"an undefined name as JSON", "{{ nothing | tojson }}"},
     {"a zero byte in a date", "{{ strftime_now('a\\x00b') }}"},
@@ -186,8 +193,9 @@ TEST(HostileTemplate, DeepAndLongSourcesNeedNoStack) {
 
 TEST(HostileTemplate, DeepValuesAreFreedWithoutMuchStack) {
   try {
-    render("{% set ns = namespace(x=[1]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}"
-           "{% endfor %}done");
+    render(
+        "{% set ns = namespace(x=[1]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}"
+        "{% endfor %}done");
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kInvalidRequest);
   }

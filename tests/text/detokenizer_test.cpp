@@ -54,8 +54,7 @@ void for_each_tokenization(const Tokenizer& tokenizer, const std::string& text,
 
 TEST(Detokenizer, EveryTokenizationOfATextStreamsAsTheText) {
   for (const char* name : {"llama", "gemma3"}) {
-    const Tokenizer tokenizer =
-        Tokenizer::from_json(read_file(golden(name) / "tokenizer.json"));
+    const Tokenizer tokenizer = Tokenizer::from_json(read_file(golden(name) / "tokenizer.json"));
     int count = 0;
     for_each_tokenization(tokenizer, "return there", [&](const std::vector<int32_t>& ids) {
       ++count;
@@ -67,8 +66,7 @@ TEST(Detokenizer, EveryTokenizationOfATextStreamsAsTheText) {
 
 TEST(Detokenizer, EveryCutOfATokenStreamDecodesTheSame) {
   for (const char* name : {"llama", "gemma3", "qwen3"}) {
-    const Tokenizer tokenizer =
-        Tokenizer::from_json(read_file(golden(name) / "tokenizer.json"));
+    const Tokenizer tokenizer = Tokenizer::from_json(read_file(golden(name) / "tokenizer.json"));
     const auto ids = tokenizer.encode("é😀👩‍💻 日本語 x", SpecialTokens::kAsText);
     for (size_t begin = 0; begin <= ids.size(); ++begin) {
       for (size_t end = begin; end <= ids.size(); ++end) {

@@ -52,9 +52,8 @@ TEST_P(Golden, RendersChatsAsTransformers) {
   const ChatTemplate chat(read_file(golden(GetParam()) / "chat_template.jinja"),
                           text_of(config, "bos_token"), text_of(config, "eos_token"));
   for (const auto& item : expected_.at("chat").as_array()) {
-    const auto rendered =
-        chat.render(tokenizer_, boost::json::serialize(item.at("messages")),
-                    item.at("add_generation_prompt").as_bool(), "");
+    const auto rendered = chat.render(tokenizer_, boost::json::serialize(item.at("messages")),
+                                      item.at("add_generation_prompt").as_bool(), "");
     EXPECT_EQ(rendered.text, text_of(item, "rendered"));
     EXPECT_EQ(rendered.ids, tokenizer_.encode(rendered.text, SpecialTokens::kParse));
   }

@@ -92,9 +92,9 @@ TEST(Tokenizer, TextThatIsNotUtf8IsTheCallersFault) {
 
 TEST(Tokenizer, TruncationAndPaddingOfTheFileAreIgnored) {
   const Tokenizer plain = family("llama");
-  const Tokenizer cut = Tokenizer::from_json(with(
-      "truncation",
-      R"({"direction":"Right","max_length":2,"strategy":"LongestFirst","stride":0})"));
+  const Tokenizer cut = Tokenizer::from_json(
+      with("truncation",
+           R"({"direction":"Right","max_length":2,"strategy":"LongestFirst","stride":0})"));
   const Tokenizer padded = Tokenizer::from_json(
       with("padding", R"({"strategy":{"Fixed":64},"direction":"Right","pad_to_multiple_of":null,
                           "pad_id":0,"pad_type_id":0,"pad_token":"x"})"));
@@ -175,7 +175,8 @@ TEST(HostileTokenizer, PartsThatDoNotFitAreErrors) {
   for (const std::string& pattern : {nested, std::string(R"("[")"), std::string(R"("(?<")")}) {
     EXPECT_EQ(kind_of_failure(with("pre_tokenizer",
                                    R"({"type":"Split","behavior":"Isolated","invert":false,
-                                       "pattern":{"Regex":)" + pattern + "}}")),
+                                       "pattern":{"Regex":)" +
+                                       pattern + "}}")),
               ErrorKind::kInvalidRequest);
   }
 }
@@ -185,9 +186,9 @@ TEST(HostileTokenizer, WhatDecodesWithContextOrAtRandomIsRefused) {
       kind_of_failure(with("decoder", R"({"type":"WordPiece","prefix":"##","cleanup":true})")),
       ErrorKind::kUnsupported);
   EXPECT_EQ(kind_of_failure(with("decoder", "null")), ErrorKind::kUnsupported);
-  EXPECT_EQ(kind_of_failure(
-                with("model", R"({"type":"BPE","dropout":0.5,"vocab":{"a":0},"merges":[]})")),
-            ErrorKind::kUnsupported);
+  EXPECT_EQ(
+      kind_of_failure(with("model", R"({"type":"BPE","dropout":0.5,"vocab":{"a":0},"merges":[]})")),
+      ErrorKind::kUnsupported);
 }
 
 }  // namespace

@@ -62,8 +62,8 @@ std::vector<QueryTile> query_tiles(const AttentionStep& step, std::span<const At
         const int64_t low = row.first_position + first / group;
         const int64_t high = row.first_position + (first + count - 1) / group;
         const int64_t seen_from = step.window > 0 ? std::max<int64_t>(0, low - step.window + 1) : 0;
-        tiles.push_back({&row, kv_head, first, count, seen_from / kBlockTokens,
-                         high / kBlockTokens + 1});
+        tiles.push_back(
+            {&row, kv_head, first, count, seen_from / kBlockTokens, high / kBlockTokens + 1});
       }
     }
   }
@@ -80,8 +80,12 @@ class Attention {
   /// Attends to the blocks of one segment; `state` is [count][state_floats], overwritten.
   void segment(const QueryTile& tile, int64_t segment, float* state) const {
     const int dim = step_.geometry.head_dim, group = step_.heads / step_.geometry.kv_heads;
-    AttendTile t{.count = tile.count, .blocks = tile.row->blocks, .geometry = step_.geometry,
-                 .kv_head = tile.kv_head, .state = state, .state_stride = state_floats()};
+    AttendTile t{.count = tile.count,
+                 .blocks = tile.row->blocks,
+                 .geometry = step_.geometry,
+                 .kv_head = tile.kv_head,
+                 .state = state,
+                 .state_stride = state_floats()};
     for (int i = 0; i < tile.count; ++i) {
       const int query = tile.first + i;
       const int64_t position = tile.row->first_position + query / group;
@@ -126,8 +130,12 @@ class Attention {
   float* out_;
 };
 
-int64_t first_segment(const QueryTile& tile) { return tile.begin_block / kSegmentBlocks; }
-int64_t end_segment(const QueryTile& tile) { return (tile.end_block - 1) / kSegmentBlocks + 1; }
+int64_t first_segment(const QueryTile& tile) {
+  return tile.begin_block / kSegmentBlocks;
+}
+int64_t end_segment(const QueryTile& tile) {
+  return (tile.end_block - 1) / kSegmentBlocks + 1;
+}
 
 }  // namespace
 
@@ -175,7 +183,8 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
   cpu.pool().parallel_for(first_item.back(), [&](size_t item) {
     const auto next = std::upper_bound(first_item.begin(), first_item.end(), item);
     const auto tile = static_cast<size_t>(next - first_item.begin()) - 1;
-    work.segment(tiles[tile], first_segment(tiles[tile]) + static_cast<int64_t>(item - first_item[tile]),
+    work.segment(tiles[tile],
+                 first_segment(tiles[tile]) + static_cast<int64_t>(item - first_item[tile]),
                  states + item * tile_floats);
   });
   for (size_t i = 0; i < tiles.size(); ++i) {

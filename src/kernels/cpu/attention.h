@@ -8,24 +8,25 @@ namespace cohort::kernels::cpu {
 
 /// The tokens of one row in a pack, and the row's blocks.
 struct AttentionRow {
-  int first_token;         // in the pack
+  int first_token;  // in the pack
   int tokens;
   int64_t first_position;  // absolute position of the first token
-  std::byte* const* blocks;  // block i holds positions [64 i, 64 i + 64); those before a window may be null
+  std::byte* const*
+      blocks;  // block i holds positions [64 i, 64 i + 64); those before a window may be null
 };
 
-/// One attention layer: [per-head norm] -> rope -> append to the blocks -> attend to what is stored.
-/// Pointers are borrowed and outlive the step.
+/// One attention layer: [per-head norm] -> rope -> append to the blocks -> attend to what is
+/// stored. Pointers are borrowed and outlive the step.
 struct AttentionStep {
   KvGeometry geometry;
-  int heads;                        // query heads, a multiple of geometry.kv_heads
-  float scale;                      // of q . k
-  int64_t window = 0;               // a query sees the last `window` keys, itself included; 0 = all
-  const float* q_norm = nullptr;    // [head_dim]
+  int heads;                      // query heads, a multiple of geometry.kv_heads
+  float scale;                    // of q . k
+  int64_t window = 0;             // a query sees the last `window` keys, itself included; 0 = all
+  const float* q_norm = nullptr;  // [head_dim]
   const float* k_norm = nullptr;
   float norm_eps = 0;
-  int rope_dims = 0;                // channels rotated, half-split pairs; 0 = none
-  const float* cos_sin = nullptr;   // [tokens][cos rope_dims / 2, sin rope_dims / 2]
+  int rope_dims = 0;               // channels rotated, half-split pairs; 0 = none
+  const float* cos_sin = nullptr;  // [tokens][cos rope_dims / 2, sin rope_dims / 2]
 
   int qkv_columns() const { return (heads + 2 * geometry.kv_heads) * geometry.head_dim; }
   int outputs() const { return heads * geometry.head_dim; }

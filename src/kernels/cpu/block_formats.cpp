@@ -146,7 +146,9 @@ constexpr std::array kFormats{
 
 }  // namespace
 
-std::span<const BlockFormat> block_formats() { return kFormats; }
+std::span<const BlockFormat> block_formats() {
+  return kFormats;
+}
 
 const BlockFormat* block_format(std::string_view name) {
   for (const BlockFormat& format : kFormats) {

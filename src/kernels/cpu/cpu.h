@@ -28,8 +28,9 @@ class ScratchPlan {
  public:
   template <class T>
   void add(T*& pointer, size_t count) {
-    pieces_.push_back({[](void* target, std::byte* at) { *static_cast<T**>(target) = reinterpret_cast<T*>(at); },
-                       static_cast<void*>(&pointer), bytes_});
+    pieces_.push_back(
+        {[](void* target, std::byte* at) { *static_cast<T**>(target) = reinterpret_cast<T*>(at); },
+         static_cast<void*>(&pointer), bytes_});
     bytes_ += (count * sizeof(T) + 63) / 64 * 64;
   }
   void bind(Cpu& cpu) {

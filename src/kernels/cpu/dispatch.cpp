@@ -31,7 +31,8 @@ const Kernels& best_kernels() {
     if (std::string_view(kernels->name) == forced) return *kernels;
   }
   std::string names;
-  for (const Kernels* kernels : found) names += std::string(names.empty() ? "" : ", ") + kernels->name;
+  for (const Kernels* kernels : found)
+    names += std::string(names.empty() ? "" : ", ") + kernels->name;
   fail(ErrorKind::kUnsupported, "COHORT_ISA={}: this machine has {}", forced, names);
 }
 

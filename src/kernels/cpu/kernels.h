@@ -39,11 +39,11 @@ constexpr int kBlockTokens = 64;
 constexpr int kMaxHeadDim = 1024;
 constexpr int kSegmentBlocks = 16;  // keys of 16 blocks are reduced first, then merged in order
 
-/// Up to four queries of one row and kv head against the blocks [first_block, last_block), which lie
-/// in one segment. The state of query i is state + i * state_stride: {max, sum, -, -, ... [16]} then
-/// the unnormalized output [value_stride]; it must hold a fresh state (max -inf, rest 0).
+/// Up to four queries of one row and kv head against the blocks [first_block, last_block), which
+/// lie in one segment. The state of query i is state + i * state_stride: {max, sum, -, -, ... [16]}
+/// then the unnormalized output [value_stride]; it must hold a fresh state (max -inf, rest 0).
 struct AttendTile {
-  const float* queries[4];  // scaled, [head_dim]
+  const float* queries[4];   // scaled, [head_dim]
   int64_t begin[4], end[4];  // visible keys of each query, absolute positions
   int count;
   const std::byte* const* blocks;  // [block] of the row
@@ -85,10 +85,11 @@ struct Kernels {
 };
 
 extern const Kernels kScalarKernels;
-extern const Kernels kAvx2Kernels;    // null members where not built for this architecture
+extern const Kernels kAvx2Kernels;  // null members where not built for this architecture
 extern const Kernels kAvx512Kernels;
 
-/// The sets that this machine can run, best first; the last is scalar. COHORT_ISA names one to force.
+/// The sets that this machine can run, best first; the last is scalar. COHORT_ISA names one to
+/// force.
 std::vector<const Kernels*> available_kernels();
 const Kernels& best_kernels();
 

@@ -68,8 +68,8 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* out)
   }
 }
 
-/// Nearest integers of x * inverse in [-limit, limit]. A NaN or infinite activation stays defined; it
-/// is caught at the logits.
+/// Nearest integers of x * inverse in [-limit, limit]. A NaN or infinite activation stays defined;
+/// it is caught at the logits.
 inline void round_group(F a, F b, float inverse, float limit, int* out) {
   float rounded[kGroup];
   store(rounded, round_even(mul(a, set1(inverse))));
@@ -291,9 +291,12 @@ void matmul_f32(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_str
       });
     }
     switch (m.element) {
-      case CodeType::kF16: return dense_rows<ScaleF16, block()>(m, tile, in, x_stride, to, stride);
-      case CodeType::kBF16: return dense_rows<ScaleBF16, block()>(m, tile, in, x_stride, to, stride);
-      default: return dense_rows<ScaleF32, block()>(m, tile, in, x_stride, to, stride);
+      case CodeType::kF16:
+        return dense_rows<ScaleF16, block()>(m, tile, in, x_stride, to, stride);
+      case CodeType::kBF16:
+        return dense_rows<ScaleBF16, block()>(m, tile, in, x_stride, to, stride);
+      default:
+        return dense_rows<ScaleF32, block()>(m, tile, in, x_stride, to, stride);
     }
   });
 }
@@ -434,8 +437,8 @@ void block_values(const E* values, int stride, int begin, int end, const float* 
 /// QT queries against one block. All see the same keys [begin, end) of it.
 template <class E, int QT>
 void attend_block(const AttendTile& t, int64_t block, const int* index, int begin, int end) {
-  const auto* head = reinterpret_cast<const E*>(t.blocks[block]) +
-                     t.kv_head * t.geometry.head_elements();
+  const auto* head =
+      reinterpret_cast<const E*>(t.blocks[block]) + t.kv_head * t.geometry.head_elements();
   const float* queries[QT];
   float* outputs[QT];
   float corrections[QT];
@@ -516,6 +519,6 @@ void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slo
 }
 
 constexpr Kernels table(const char* name) {
-  return {name, rms_norm, quantize, matmul_int, matmul_f32, gate, rope,
-          attend, merge, store_kv, argmax, exp_shifted};
+  return {name, rms_norm, quantize, matmul_int, matmul_f32, gate,
+          rope, attend,   merge,    store_kv,   argmax,     exp_shifted};
 }

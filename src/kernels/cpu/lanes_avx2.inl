@@ -1,10 +1,18 @@
 // Sixteen float or int32 lanes on AVX2 + FMA + F16C. Included inside a namespace.
 
-struct F { __m256 a, b; };
-struct I { __m256i a, b; };
+struct F {
+  __m256 a, b;
+};
+struct I {
+  __m256i a, b;
+};
 
-inline F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-inline F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline F set1(float x) {
+  return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+inline F load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
 inline void store(float* p, F x) {
   _mm256_storeu_ps(p, x.a);
   _mm256_storeu_ps(p + 8, x.b);
@@ -12,13 +20,27 @@ inline void store(float* p, F x) {
 inline F fma(F x, F y, F z) {
   return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
 }
-inline F mul(F x, F y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
-inline F add(F x, F y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
-inline F sub(F x, F y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
-inline F div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
-inline F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
-inline F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
-inline F round_even(F x) { return {_mm256_round_ps(x.a, 8), _mm256_round_ps(x.b, 8)}; }
+inline F mul(F x, F y) {
+  return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+}
+inline F add(F x, F y) {
+  return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
+}
+inline F sub(F x, F y) {
+  return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
+}
+inline F div(F x, F y) {
+  return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+}
+inline F max(F x, F y) {
+  return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+}
+inline F min(F x, F y) {
+  return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
+}
+inline F round_even(F x) {
+  return {_mm256_round_ps(x.a, 8), _mm256_round_ps(x.b, 8)};
+}
 inline F zero_where_less(F x, F limit, F value) {  // x < limit ? 0 : value
   return {_mm256_and_ps(_mm256_cmp_ps(x.a, limit.a, _CMP_NLT_UQ), value.a),
           _mm256_and_ps(_mm256_cmp_ps(x.b, limit.b, _CMP_NLT_UQ), value.b)};
@@ -44,13 +66,23 @@ inline F load_f16(const void* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
 }
 
-inline I set1_i(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
-inline I add(I x, I y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
-inline I times128(I x) { return {_mm256_slli_epi32(x.a, 7), _mm256_slli_epi32(x.b, 7)}; }
-inline F to_float(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+inline I set1_i(int32_t x) {
+  return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+inline I add(I x, I y) {
+  return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
+}
+inline I times128(I x) {
+  return {_mm256_slli_epi32(x.a, 7), _mm256_slli_epi32(x.b, 7)};
+}
+inline F to_float(I x) {
+  return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
+}
 
 /// Sixteen rows x four consecutive unsigned 8-bit codes.
-struct Codes { __m256i a, b; };
+struct Codes {
+  __m256i a, b;
+};
 inline Codes load_codes(const uint8_t* p) {
   const auto* halves = reinterpret_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
@@ -68,8 +100,8 @@ inline Codes high_nibbles(Codes c) {
 inline __m256i dot4_half(__m256i sum, __m256i codes, __m256i x_even, __m256i x_odd) {
   const __m256i even = _mm256_and_si256(codes, _mm256_set1_epi16(255));
   const __m256i odd = _mm256_srli_epi16(codes, 8);
-  return _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_madd_epi16(even, x_even),
-                                                _mm256_madd_epi16(odd, x_odd)));
+  return _mm256_add_epi32(
+      sum, _mm256_add_epi32(_mm256_madd_epi16(even, x_even), _mm256_madd_epi16(odd, x_odd)));
 }
 /// sum + codes . the four signed bytes at x (exact).
 inline I dot4(I sum, Codes c, const int8_t* x) {

@@ -1,19 +1,45 @@
 // Sixteen float or int32 lanes on AVX-512 (F, BW, VL, VNNI). Included inside a namespace.
 
-struct F { __m512 v; };
-struct I { __m512i v; };
+struct F {
+  __m512 v;
+};
+struct I {
+  __m512i v;
+};
 
-inline F set1(float x) { return {_mm512_set1_ps(x)}; }
-inline F load(const float* p) { return {_mm512_loadu_ps(p)}; }
-inline void store(float* p, F a) { _mm512_storeu_ps(p, a.v); }
-inline F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-inline F mul(F a, F b) { return {_mm512_mul_ps(a.v, b.v)}; }
-inline F add(F a, F b) { return {_mm512_add_ps(a.v, b.v)}; }
-inline F sub(F a, F b) { return {_mm512_sub_ps(a.v, b.v)}; }
-inline F div(F a, F b) { return {_mm512_div_ps(a.v, b.v)}; }
-inline F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }
-inline F min(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
-inline F round_even(F a) { return {_mm512_roundscale_ps(a.v, 8)}; }
+inline F set1(float x) {
+  return {_mm512_set1_ps(x)};
+}
+inline F load(const float* p) {
+  return {_mm512_loadu_ps(p)};
+}
+inline void store(float* p, F a) {
+  _mm512_storeu_ps(p, a.v);
+}
+inline F fma(F a, F b, F c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+inline F mul(F a, F b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+inline F add(F a, F b) {
+  return {_mm512_add_ps(a.v, b.v)};
+}
+inline F sub(F a, F b) {
+  return {_mm512_sub_ps(a.v, b.v)};
+}
+inline F div(F a, F b) {
+  return {_mm512_div_ps(a.v, b.v)};
+}
+inline F max(F a, F b) {
+  return {_mm512_max_ps(a.v, b.v)};
+}
+inline F min(F a, F b) {
+  return {_mm512_min_ps(a.v, b.v)};
+}
+inline F round_even(F a) {
+  return {_mm512_roundscale_ps(a.v, 8)};
+}
 inline F zero_where_less(F a, F limit, F value) {  // a < limit ? 0 : value
   return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, limit.v, _CMP_NLT_UQ), value.v)};
 }
@@ -31,15 +57,29 @@ inline F load_f16(const void* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
 }
 
-inline I set1_i(int32_t x) { return {_mm512_set1_epi32(x)}; }
-inline I add(I a, I b) { return {_mm512_add_epi32(a.v, b.v)}; }
-inline I times128(I a) { return {_mm512_slli_epi32(a.v, 7)}; }
-inline F to_float(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline I set1_i(int32_t x) {
+  return {_mm512_set1_epi32(x)};
+}
+inline I add(I a, I b) {
+  return {_mm512_add_epi32(a.v, b.v)};
+}
+inline I times128(I a) {
+  return {_mm512_slli_epi32(a.v, 7)};
+}
+inline F to_float(I a) {
+  return {_mm512_cvtepi32_ps(a.v)};
+}
 
 /// Sixteen rows x four consecutive unsigned 8-bit codes.
-struct Codes { __m512i v; };
-inline Codes load_codes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
-inline Codes low_nibbles(Codes c) { return {_mm512_and_si512(c.v, _mm512_set1_epi8(15))}; }
+struct Codes {
+  __m512i v;
+};
+inline Codes load_codes(const uint8_t* p) {
+  return {_mm512_loadu_si512(p)};
+}
+inline Codes low_nibbles(Codes c) {
+  return {_mm512_and_si512(c.v, _mm512_set1_epi8(15))};
+}
 inline Codes high_nibbles(Codes c) {
   return {_mm512_and_si512(_mm512_srli_epi16(c.v, 4), _mm512_set1_epi8(15))};
 }
@@ -50,6 +90,6 @@ inline I dot4(I sum, Codes c, const int8_t* x) {
   return {_mm512_dpbusd_epi32(sum.v, c.v, _mm512_set1_epi32(four))};
 }
 inline I code_at(Codes c, int byte) {
-  return {_mm512_and_si512(_mm512_srl_epi32(c.v, _mm_cvtsi32_si128(8 * byte)),
-                           _mm512_set1_epi32(255))};
+  return {
+      _mm512_and_si512(_mm512_srl_epi32(c.v, _mm_cvtsi32_si128(8 * byte)), _mm512_set1_epi32(255))};
 }

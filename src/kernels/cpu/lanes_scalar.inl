@@ -1,8 +1,12 @@
 // Sixteen float or int32 lanes in plain C++: the portable path and the meaning of the others.
 // Included inside a namespace.
 
-struct F { float v[16]; };
-struct I { int32_t v[16]; };
+struct F {
+  float v[16];
+};
+struct I {
+  int32_t v[16];
+};
 
 template <class Operation>
 inline F each(Operation operation) {
@@ -11,18 +15,40 @@ inline F each(Operation operation) {
   return out;
 }
 
-inline F set1(float x) { return each([&](int) { return x; }); }
-inline F load(const float* p) { return each([&](int i) { return p[i]; }); }
-inline void store(float* p, F a) { std::memcpy(p, a.v, sizeof a.v); }
-inline F fma(F a, F b, F c) { return each([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); }); }
-inline F mul(F a, F b) { return each([&](int i) { return a.v[i] * b.v[i]; }); }
-inline F add(F a, F b) { return each([&](int i) { return a.v[i] + b.v[i]; }); }
-inline F sub(F a, F b) { return each([&](int i) { return a.v[i] - b.v[i]; }); }
-inline F div(F a, F b) { return each([&](int i) { return a.v[i] / b.v[i]; }); }
+inline F set1(float x) {
+  return each([&](int) { return x; });
+}
+inline F load(const float* p) {
+  return each([&](int i) { return p[i]; });
+}
+inline void store(float* p, F a) {
+  std::memcpy(p, a.v, sizeof a.v);
+}
+inline F fma(F a, F b, F c) {
+  return each([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
+}
+inline F mul(F a, F b) {
+  return each([&](int i) { return a.v[i] * b.v[i]; });
+}
+inline F add(F a, F b) {
+  return each([&](int i) { return a.v[i] + b.v[i]; });
+}
+inline F sub(F a, F b) {
+  return each([&](int i) { return a.v[i] - b.v[i]; });
+}
+inline F div(F a, F b) {
+  return each([&](int i) { return a.v[i] / b.v[i]; });
+}
 // As the SSE instructions: the second operand unless the first compares true.
-inline F max(F a, F b) { return each([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
-inline F min(F a, F b) { return each([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; }); }
-inline F round_even(F a) { return each([&](int i) { return std::nearbyint(a.v[i]); }); }
+inline F max(F a, F b) {
+  return each([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline F min(F a, F b) {
+  return each([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline F round_even(F a) {
+  return each([&](int i) { return std::nearbyint(a.v[i]); });
+}
 inline F zero_where_less(F a, F limit, F value) {  // a < limit ? 0 : value
   return each([&](int i) { return a.v[i] < limit.v[i] ? 0.0f : value.v[i]; });
 }
@@ -62,10 +88,14 @@ inline I times128(I a) {
   for (int32_t& lane : a.v) lane *= 128;
   return a;
 }
-inline F to_float(I a) { return each([&](int i) { return static_cast<float>(a.v[i]); }); }
+inline F to_float(I a) {
+  return each([&](int i) { return static_cast<float>(a.v[i]); });
+}
 
 /// Sixteen rows x four consecutive unsigned 8-bit codes.
-struct Codes { uint8_t v[64]; };
+struct Codes {
+  uint8_t v[64];
+};
 inline Codes load_codes(const uint8_t* p) {
   Codes out;
   std::memcpy(out.v, p, 64);

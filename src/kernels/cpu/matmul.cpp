@@ -20,8 +20,9 @@ bool wants_integers(const MatmulStep& step, const PackedMatrix& m) {
 Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float** sums) {
   const int cols = step.cols();
   const size_t groups = (static_cast<size_t>(cols) + kGroup - 1) / kGroup;
-  const bool any_integers = std::any_of(step.matrices.begin(), step.matrices.end(),
-                                  [&](const PackedMatrix* m) { return wants_integers(step, *m); });
+  const bool any_integers =
+      std::any_of(step.matrices.begin(), step.matrices.end(),
+                  [&](const PackedMatrix* m) { return wants_integers(step, *m); });
   const auto n = static_cast<size_t>(rows);
   const size_t codes = any_integers ? n * groups * kGroup : 0;
   float* normed = nullptr;
@@ -123,8 +124,7 @@ void matmul(Cpu& cpu, const MatmulStep& step, const float* x, const float* resid
   const auto threads = static_cast<size_t>(cpu.pool().size());
   const size_t row_items = (static_cast<size_t>(rows) + kRowsPerItem - 1) / kRowsPerItem;
   // A few items a thread: enough to balance, not so many that claiming them shows.
-  const size_t tiles_per_item =
-      std::clamp<size_t>(tiles.size() * row_items / (threads * 8), 1, 8);
+  const size_t tiles_per_item = std::clamp<size_t>(tiles.size() * row_items / (threads * 8), 1, 8);
   const size_t tile_items = (tiles.size() + tiles_per_item - 1) / tiles_per_item;
   cpu.pool().parallel_for(tile_items * row_items, [&](size_t item) {
     const int first = static_cast<int>(item / tile_items) * kRowsPerItem;

@@ -91,7 +91,9 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
   if (alignment == kHugePage) ::madvise(data_, rounded, MADV_HUGEPAGE);
 }
 
-AlignedBuffer::~AlignedBuffer() { std::free(data_); }
+AlignedBuffer::~AlignedBuffer() {
+  std::free(data_);
+}
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
@@ -114,8 +116,8 @@ std::byte* WeightArena::take(size_t bytes) {
   return piece;
 }
 
-PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int cols, const QuantLayout& layout,
-                            const GroupDecoder& decode) {
+PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int cols,
+                            const QuantLayout& layout, const GroupDecoder& decode) {
   PackedMatrix matrix{.rows = rows, .cols = cols, .dense = false, .layout = layout};
   matrix.data = arena.take(matrix.total_bytes());
   pool.parallel_for(static_cast<size_t>(matrix.tiles()), [&](size_t tile) {
@@ -133,8 +135,8 @@ PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int 
   return matrix;
 }
 
-PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols,
-                        CodeType element, const std::function<const std::byte*(int64_t)>& row) {
+PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols, CodeType element,
+                        const std::function<const std::byte*(int64_t)>& row) {
   PackedMatrix matrix{.rows = rows, .cols = cols, .dense = true, .element = element};
   matrix.data = arena.take(matrix.total_bytes());
   const size_t bytes = dense_bytes(element);
@@ -171,14 +173,14 @@ void PackedMatrix::unpack_row(int index, float* out) const {
   for (int g = 0; g < groups(); ++g, p += group_bytes()) {
     const auto* codes = reinterpret_cast<const uint8_t*>(p);
     const std::byte* scales = p + code_bytes();
-    const float min = layout.has_min
-                          ? load_scale(layout.scale, scales + parts * vector_bytes, lane)
-                          : 0.0f;
+    const float min =
+        layout.has_min ? load_scale(layout.scale, scales + parts * vector_bytes, lane) : 0.0f;
     for (int k = 0; k < kGroup && g * kGroup + k < cols; ++k) {
       const int code = layout.code == CodeType::kU8
                            ? codes[(k / 4) * 64 + lane * 4 + k % 4]
                            : (codes[(k % 16 / 4) * 64 + lane * 4 + k % 4] >> (k < 16 ? 0 : 4)) & 15;
-      const float scale = load_scale(layout.scale, scales + (k / layout.group) * vector_bytes, lane);
+      const float scale =
+          load_scale(layout.scale, scales + (k / layout.group) * vector_bytes, lane);
       out[g * kGroup + k] = std::fma(scale, static_cast<float>(code - layout.zero), min);
     }
   }
@@ -211,7 +213,8 @@ uint16_t f32_to_f16(float value) {
     return static_cast<uint16_t>(sign | (std::isnan(value) ? 0x7e00 : 0x7c00));
   }
   if (magnitude < 6.103515625e-05f) {  // subnormal: a multiple of 2^-24
-    return static_cast<uint16_t>(sign | static_cast<int>(std::nearbyint(std::ldexp(magnitude, 24))));
+    return static_cast<uint16_t>(sign |
+                                 static_cast<int>(std::nearbyint(std::ldexp(magnitude, 24))));
   }
   uint32_t wide;
   std::memcpy(&wide, &magnitude, 4);

@@ -44,10 +44,14 @@ class WeightArena {
 enum class CodeType : uint8_t { kU4, kU8, kF32, kF16, kBF16 };
 enum class ScaleType : uint8_t { kF32, kF16, kBF16 };
 
-constexpr int kTileRows = 16;   // outputs side by side in a tile: one SIMD lane each
-constexpr int kGroup = 32;      // inputs that share an activation scale
-constexpr size_t dense_bytes(CodeType type) { return type == CodeType::kF32 ? 4 : 2; }
-constexpr size_t scale_bytes(ScaleType type) { return type == ScaleType::kF32 ? 4 : 2; }
+constexpr int kTileRows = 16;  // outputs side by side in a tile: one SIMD lane each
+constexpr int kGroup = 32;     // inputs that share an activation scale
+constexpr size_t dense_bytes(CodeType type) {
+  return type == CodeType::kF32 ? 4 : 2;
+}
+constexpr size_t scale_bytes(ScaleType type) {
+  return type == ScaleType::kF32 ? 4 : 2;
+}
 
 /// How a quantized matrix is stored: weight = scale * (code - zero) + min, scale and min per
 /// `group` inputs. Codes wider than 4 bits take a byte.
@@ -70,9 +74,9 @@ struct PackedMatrix {
   int rows = 0;  // outputs
   int cols = 0;  // inputs
   bool dense = false;
-  QuantLayout layout;                     // quantized only
-  CodeType element = CodeType::kF32;      // dense only
-  std::byte* data = nullptr;              // in the arena
+  QuantLayout layout;                 // quantized only
+  CodeType element = CodeType::kF32;  // dense only
+  std::byte* data = nullptr;          // in the arena
 
   int tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int groups() const { return (cols + kGroup - 1) / kGroup; }
@@ -103,11 +107,11 @@ struct DecodedGroup {
 /// equal `zero` and count for nothing).
 using GroupDecoder = std::function<void(int64_t row, int64_t group, DecodedGroup& out)>;
 
-PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int cols, const QuantLayout& layout,
-                            const GroupDecoder& decode);
+PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int cols,
+                            const QuantLayout& layout, const GroupDecoder& decode);
 /// `row(i)` returns the first of cols elements of type `element` (any alignment).
-PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols,
-                        CodeType element, const std::function<const std::byte*(int64_t)>& row);
+PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols, CodeType element,
+                        const std::function<const std::byte*(int64_t)>& row);
 
 /// A GGUF block format: how its blocks become groups of a packed matrix.
 struct BlockFormat {

@@ -26,7 +26,8 @@ class ThreadPool {
   /// Calls body(i) for every i in [0, n), in any order, on any worker. `body` must not throw.
   template <class Body>
   void parallel_for(size_t n, Body&& body) {
-    run(n, [](void* context, size_t i) { (*static_cast<Body*>(context))(i); },
+    run(
+        n, [](void* context, size_t i) { (*static_cast<Body*>(context))(i); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 

@@ -24,7 +24,8 @@ float embedding_scale(int hidden, TensorType type) {
   if (type != TensorType::kBF16) return scale;
   uint32_t bits;
   std::memcpy(&bits, &scale, 4);
-  return kernels::cpu::bf16_to_f32(static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
+  return kernels::cpu::bf16_to_f32(
+      static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
 }
 
 void set_layers(DecoderSpec& spec, const ConfigReader& config, const Source& source) {
@@ -69,7 +70,8 @@ std::unique_ptr<Model> gemma3(const Source& source, const LoadOptions& options,
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     const boost::json::value* value = source.config.if_contains(key);
     if (value != nullptr && !value->is_null()) {
-      fail(ErrorKind::kUnsupported, "{}: \"{}\" is not part of Gemma 3", source.checkpoint.path, key);
+      fail(ErrorKind::kUnsupported, "{}: \"{}\" is not part of Gemma 3", source.checkpoint.path,
+           key);
     }
   }
   DecoderSpec spec = read_decoder_spec(config, source, options);
@@ -79,8 +81,8 @@ std::unique_ptr<Model> gemma3(const Source& source, const LoadOptions& options,
   spec.norm_offset = source.norms_include_one ? 0.0f : 1.0f;
   spec.activation = kernels::cpu::Activation::kGeluTanh;
   spec.qk_norm = spec.sandwich_norms = true;
-  spec.embedding_scale = embedding_scale(spec.shape.hidden_size,
-                                         Weights(source, cpu).embedding_type());
+  spec.embedding_scale =
+      embedding_scale(spec.shape.hidden_size, Weights(source, cpu).embedding_type());
   set_layers(spec, config, source);
   set_ropes(spec, config, source);
   return std::make_unique<Decoder>(std::move(spec), source, options, cpu);

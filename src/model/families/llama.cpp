@@ -20,8 +20,8 @@ void set_windows(DecoderSpec& spec, const ConfigReader& config, const Source& so
          source.checkpoint.path, types->size(), spec.shape.layers.size());
   }
   for (size_t i = 0; i < spec.shape.layers.size(); ++i) {
-    const bool sliding = types != nullptr ? (*types)[i] == "sliding_attention"
-                                          : source.family == "mistral";
+    const bool sliding =
+        types != nullptr ? (*types)[i] == "sliding_attention" : source.family == "mistral";
     if (sliding) spec.shape.layers[i].window = window;
   }
 }
@@ -50,8 +50,10 @@ std::unique_ptr<Model> llama(const Source& source, const LoadOptions& options,
     fail(ErrorKind::kInvalidRequest, "{}: rope_freqs.weight has {} factors, must be {}",
          source.checkpoint.path, factors.size(), dim / 2);
   }
-  spec.ropes.emplace_back(dim, read_rope(scaling, config.positive("rope_theta", 10000.0), source,
-                                         spec.shape.context_tokens), factors);
+  spec.ropes.emplace_back(
+      dim,
+      read_rope(scaling, config.positive("rope_theta", 10000.0), source, spec.shape.context_tokens),
+      factors);
   set_windows(spec, config, source);
   return std::make_unique<Decoder>(std::move(spec), source, options, cpu);
 }
