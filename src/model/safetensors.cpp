@@ -87,6 +87,7 @@ TensorView read_tensor(std::string_view name, const bj::value& value,
 }
 
 std::map<std::string, std::string> read_metadata(const bj::value& value, std::string_view file) {
+  if (value.is_null()) return {};  // what MLX writes when there is none
   const bj::object* entries = value.if_object();
   if (!entries) fail(ErrorKind::kInvalidRequest, "{}: __metadata__ is not an object", file);
   std::map<std::string, std::string> metadata;

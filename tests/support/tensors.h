@@ -17,13 +17,6 @@ class Tensors {
   std::vector<float> floats(const std::string& name) const { return read<float>(name); }
   std::vector<int32_t> ints(const std::string& name) const { return read<int32_t>(name); }
 
- private:
-  const model::TensorView* find(const std::string& name) const {
-    for (const model::TensorView& tensor : file_.index.tensors) {
-      if (tensor.name == name) return &tensor;
-    }
-    return nullptr;
-  }
   template <class T>
   std::vector<T> read(const std::string& name) const {
     const model::TensorView* tensor = find(name);
@@ -31,6 +24,14 @@ class Tensors {
     std::vector<T> out(tensor->bytes.size() / sizeof(T));
     std::memcpy(out.data(), tensor->bytes.data(), tensor->bytes.size());
     return out;
+  }
+
+ private:
+  const model::TensorView* find(const std::string& name) const {
+    for (const model::TensorView& tensor : file_.index.tensors) {
+      if (tensor.name == name) return &tensor;
+    }
+    return nullptr;
   }
   model::SafetensorsFile file_;
 };
