@@ -36,6 +36,16 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
   return spec;
 }
 
+const boost::json::array* read_layer_types(const ConfigReader& config, const Source& source,
+                                           size_t layers) {
+  const boost::json::array* types = config.array("layer_types");
+  if (types != nullptr && types->size() != layers) {
+    fail(ErrorKind::kInvalidRequest, "{}: \"layer_types\" has {} entries for {} layers",
+         source.checkpoint.path, types->size(), layers);
+  }
+  return types;
+}
+
 nn::RopeSettings read_rope(const boost::json::object* object, double theta, const Source& source,
                            int64_t context_tokens) {
   nn::RopeSettings rope{.theta = theta};

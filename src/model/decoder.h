@@ -52,6 +52,9 @@ class Decoder : public Model {
 /// Reads what all of these families share: sizes, eps, context, and layer geometry (no windows).
 DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
                               const LoadOptions& options);
+/// The "layer_types" of the config, one per layer, or nullptr.
+const boost::json::array* read_layer_types(const ConfigReader& config, const Source& source,
+                                           size_t layers);
 /// Reads one rotary object ("rope_parameters" or "rope_scaling" form; null = plain).
 nn::RopeSettings read_rope(const boost::json::object* object, double theta, const Source& source,
                            int64_t context_tokens);

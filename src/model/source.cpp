@@ -136,4 +136,12 @@ std::string Source::tensor_name(const std::string& published) const {
   return gguf ? gguf_name(published, family == "gemma3_text") : prefix + published;
 }
 
+TensorType Source::weight_type() const {
+  if (gguf) return TensorType::kF32;
+  for (const char* name : {"model.embed_tokens.scales", "model.embed_tokens.weight"}) {
+    if (const TensorView* view = checkpoint.find(tensor_name(name))) return view->type;
+  }
+  return TensorType::kF32;
+}
+
 }  // namespace cohort::model

@@ -23,6 +23,9 @@ struct Source {
 
   /// The file's name for a published tensor name, such as "model.layers.0.self_attn.q_proj.weight".
   std::string tensor_name(const std::string& published) const;
+  /// The type that activations had when the model was trained: that of its dense weights; F32 for
+  /// GGUF, which does not say.
+  TensorType weight_type() const;
 };
 
 }  // namespace cohort::model

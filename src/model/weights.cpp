@@ -82,14 +82,6 @@ bool Weights::has(const std::string& name) const {
   return source_.checkpoint.find(source_.tensor_name(name)) != nullptr;
 }
 
-TensorType Weights::embedding_type() const {
-  if (source_.gguf) return TensorType::kF32;
-  for (const char* name : {"model.embed_tokens.scales", "model.embed_tokens.weight"}) {
-    if (const auto* view = source_.checkpoint.find(source_.tensor_name(name))) return view->type;
-  }
-  return TensorType::kF32;
-}
-
 const TensorView* Weights::take(const std::string& name, const std::vector<int64_t>& shape) {
   const std::string stored = source_.tensor_name(name);
   const TensorView* view = source_.checkpoint.find(stored);
@@ -167,14 +159,14 @@ PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols,
 }
 
 const float* Weights::vector(const std::string& name, int size, float offset, RowOrder order) {
-  std::vector<float>& out = store_.vectors.emplace_back(size, 0.0f);
   const TensorView* view = take(name, {size});
-  if (view == nullptr) return out.data();
+  if (view == nullptr) return nullptr;
   if (!dense_type(view->type)) {
-    wrong_.push_back(
-        fmt::format("{} has type {}, must be F32, F16 or BF16", view->name, info(view->type).name));
-    return out.data();
+    wrong_.push_back(fmt::format("{} has type {}, must be F32, F16 or BF16", view->name,
+                                 info(view->type).name));
+    return nullptr;
   }
+  std::vector<float>& out = store_.vectors.emplace_back(size);
   for (int i = 0; i < size; ++i) {
     out[i] = float_at(view->type, view->bytes.data(), stored_row(order, size, i)) + offset;
   }
@@ -191,7 +183,7 @@ const float* Weights::vectors(const std::vector<std::pair<std::string, int>>& na
   for (size_t i = 0; i < names_and_sizes.size(); ++i) {
     const auto& [name, size] = names_and_sizes[i];
     const float* part = vector(name, size, 0, i < orders.size() ? orders[i] : RowOrder{});
-    all.insert(all.end(), part, part + size);
+    if (part != nullptr) all.insert(all.end(), part, part + size);
   }
   return store_.vectors.emplace_back(std::move(all)).data();
 }

@@ -34,7 +34,7 @@ class Weights {
   /// MODULE.weight [rows, cols], dense, MLX-quantized (MODULE.scales) or in a GGUF block format.
   const kernels::cpu::PackedMatrix* matrix(const std::string& module, int rows, int cols,
                                            RowOrder order = {});
-  /// A float tensor of `size` elements, plus `offset`.
+  /// A float tensor of `size` elements, plus `offset`; null if it is missing (`finish` will say so).
   const float* vector(const std::string& name, int size, float offset = 0, RowOrder order = {});
   bool has(const std::string& name) const;
   /// Several vectors end to end; null if none of them is in the checkpoint.
@@ -42,9 +42,6 @@ class Weights {
                        const std::vector<RowOrder>& orders = {});
   /// Tensors whose stored name contains `part` are not asked for and are no error.
   void ignore(const std::string& part) { ignored_.push_back(part); }
-
-  /// The type that activations had when the model was trained: that of its dense weights.
-  TensorType embedding_type() const;
 
   ///   throws  Error{kInvalidRequest} listing every missing, misshapen and unused tensor
   WeightStore finish();
