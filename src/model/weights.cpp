@@ -162,8 +162,8 @@ const float* Weights::vector(const std::string& name, int size, float offset, Ro
   const TensorView* view = take(name, {size});
   if (view == nullptr) return nullptr;
   if (!dense_type(view->type)) {
-    wrong_.push_back(fmt::format("{} has type {}, must be F32, F16 or BF16", view->name,
-                                 info(view->type).name));
+    wrong_.push_back(
+        fmt::format("{} has type {}, must be F32, F16 or BF16", view->name, info(view->type).name));
     return nullptr;
   }
   std::vector<float>& out = store_.vectors.emplace_back(size);

@@ -34,7 +34,8 @@ class Weights {
   /// MODULE.weight [rows, cols], dense, MLX-quantized (MODULE.scales) or in a GGUF block format.
   const kernels::cpu::PackedMatrix* matrix(const std::string& module, int rows, int cols,
                                            RowOrder order = {});
-  /// A float tensor of `size` elements, plus `offset`; null if it is missing (`finish` will say so).
+  /// A float tensor of `size` elements, plus `offset`; null if it is missing (`finish` will say
+  /// so).
   const float* vector(const std::string& name, int size, float offset = 0, RowOrder order = {});
   bool has(const std::string& name) const;
   /// Several vectors end to end; null if none of them is in the checkpoint.

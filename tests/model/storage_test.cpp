@@ -49,10 +49,9 @@ class AffineFolder {
  public:
   AffineFolder(const mx::array& weight, int group, int bits, bool in_config) {
     const std::vector<mx::array> q = mx::quantize(weight, group, bits);
-    std::unordered_map<std::string, mx::array> tensors{
-        {"model.embed_tokens.weight", q[0]},
-        {"model.embed_tokens.scales", q[1]},
-        {"model.embed_tokens.biases", q[2]}};
+    std::unordered_map<std::string, mx::array> tensors{{"model.embed_tokens.weight", q[0]},
+                                                       {"model.embed_tokens.scales", q[1]},
+                                                       {"model.embed_tokens.biases", q[2]}};
     values = mx::astype(mx::dequantize(q[0], q[1], q[2], group, bits), mx::float32);
     mx::eval(values);
     std::filesystem::create_directories(path);
@@ -90,7 +89,9 @@ TEST(AffineWeights, DecodeAsMlxDoesForEveryWidthGroupAndScaleType) {
             matrix->unpack_row(r, row.data());
             const float* want = folder.values.data<float>() + r * kCols;
             // MLX rounds scale * code + bias to the type of the scales.
-            const float tolerance = type == mx::float32 ? 1e-6f : type == mx::float16 ? 2e-3f : 2e-2f;
+            const float tolerance = type == mx::float32   ? 1e-6f
+                                    : type == mx::float16 ? 2e-3f
+                                                          : 2e-2f;
             for (int k = 0; k < kCols; ++k) {
               ASSERT_NEAR(row[static_cast<size_t>(k)], want[k], tolerance)
                   << bits << " bits, group " << group << ", row " << r;

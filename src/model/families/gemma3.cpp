@@ -32,8 +32,7 @@ void set_layers(DecoderSpec& spec, const ConfigReader& config, const Source& sou
   const int64_t window = config.integer("sliding_window", {1, 1 << 28}, 512);
   const int64_t pattern = config.integer("sliding_window_pattern", {1, 4096},
                                          config.integer("_sliding_window_pattern", {1, 4096}, 6));
-  const boost::json::array* types =
-      read_layer_types(config, source, spec.shape.layers.size());
+  const boost::json::array* types = read_layer_types(config, source, spec.shape.layers.size());
   for (size_t i = 0; i < spec.shape.layers.size(); ++i) {
     const bool global = is_global(types, pattern, i);
     spec.layer_rope[i] = global ? kGlobalRope : kLocalRope;
@@ -78,8 +77,7 @@ std::unique_ptr<Model> gemma3(const Source& source, const LoadOptions& options,
   spec.norm_offset = source.norms_include_one ? 0.0f : 1.0f;
   spec.activation = kernels::cpu::Activation::kGeluTanh;
   spec.qk_norm = spec.sandwich_norms = true;
-  spec.embedding_scale =
-      embedding_scale(spec.shape.hidden_size, source.weight_type());
+  spec.embedding_scale = embedding_scale(spec.shape.hidden_size, source.weight_type());
   set_layers(spec, config, source);
   set_ropes(spec, config, source);
   return std::make_unique<Decoder>(std::move(spec), source, options, cpu);

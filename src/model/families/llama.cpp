@@ -14,8 +14,7 @@ namespace {
 void set_windows(DecoderSpec& spec, const ConfigReader& config, const Source& source) {
   const int64_t window = config.integer("sliding_window", {1, 1 << 28}, 0);
   if (window == 0) return;
-  const boost::json::array* types =
-      read_layer_types(config, source, spec.shape.layers.size());
+  const boost::json::array* types = read_layer_types(config, source, spec.shape.layers.size());
   for (size_t i = 0; i < spec.shape.layers.size(); ++i) {
     const bool sliding =
         types != nullptr ? (*types)[i] == "sliding_attention" : source.family == "mistral";

@@ -1,0 +1,106 @@
+// A config or a tensor list that is wrong is one clear error, before anything large is allocated.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/json.h"
+#include "model/checkpoint.h"
+#include "model/model.h"
+
+namespace cohort::model {
+namespace {
+
+namespace json = boost::json;
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// The error of loading tests/goldens/FOLDER with some config keys replaced (null = removed).
+std::string refusal(const std::string& folder, const json::object& changes) {
+  const std::string golden = std::string(COHORT_GOLDENS) + "/" + folder;
+  const std::string copy = testing::TempDir() + "/changed_config";
+  std::filesystem::remove_all(copy);
+  std::filesystem::create_directories(copy);
+  std::filesystem::copy_file(golden + "/model.safetensors", copy + "/model.safetensors");
+  json::object config = parse_json_object(read_file(golden + "/config.json"), "config.json");
+  for (const auto& [key, value] : changes) {
+    config.erase(key);
+    if (!value.is_null()) config[key] = value;
+  }
+  std::ofstream(copy + "/config.json") << json::serialize(config);
+  kernels::cpu::Cpu cpu(1);
+  try {
+    load_model(Checkpoint::open(copy), {}, cpu);
+    return "(loaded)";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+struct Wrong {
+  const char* folder;
+  json::object changes;
+  const char* said;
+};
+
+TEST(Config, AWrongValueIsNamedWithWhatIsAllowed) {
+  const Wrong cases[] = {
+      {"llama", {{"num_attention_heads", 0}}, "\"num_attention_heads\" must be an integer from 1"},
+      {"llama", {{"num_attention_heads", nullptr}}, "and is missing"},
+      {"llama", {{"head_dim", 1000000000}}, "\"head_dim\" must be an integer from 2 to 1024"},
+      {"llama", {{"head_dim", 15}}, "the dimension even"},
+      {"llama", {{"num_key_value_heads", 3}}, "a multiple of kv heads"},
+      {"llama", {{"hidden_size", "64"}}, "\"hidden_size\" must be an integer"},
+      {"llama", {{"hidden_size", -64}}, "\"hidden_size\" must be an integer"},
+      {"llama", {{"hidden_size", 1.5}}, "\"hidden_size\" must be an integer"},
+      {"llama", {{"rms_norm_eps", -1}}, "\"rms_norm_eps\" must be a number above 0"},
+      {"llama", {{"model_type", "nonesuch"}}, "supported: llama, mistral, gemma3"},
+      {"llama", {{"model_type", nullptr}}, "config has no \"model_type\""},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "warp"}}}},
+       "rope type \"warp\" is not supported"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 0}}}},
+       "\"factor\" must be"},
+      {"llama", {{"rope_parameters", "junk"}}, "\"rope_parameters\" must be an object"},
+      {"llama",
+       {{"layer_types", json::array{"full_attention"}}, {"sliding_window", 8}},
+       "\"layer_types\" has 1 entries for 4 layers"},
+      {"llama", {{"quantization", {{"group_size", 3}, {"bits", 4}}}}, "group_size"},
+      {"gemma3", {{"final_logit_softcapping", 30.0}}, "\"final_logit_softcapping\""},
+      {"gemma3", {{"sliding_window", 0}}, "\"sliding_window\" must be an integer from 1"},
+  };
+  for (const Wrong& c : cases) {
+    EXPECT_NE(refusal(c.folder, c.changes).find(c.said), std::string::npos)
+        << json::serialize(c.changes) << " -> " << refusal(c.folder, c.changes);
+  }
+}
+
+TEST(Config, MissingUnusedAndMisshapenTensorsAreOneError) {
+  const std::string fewer = refusal("llama", {{"num_hidden_layers", 3}});
+  EXPECT_NE(fewer.find("tensors that the model does not use: model.layers.3."), std::string::npos)
+      << fewer;
+  const std::string more = refusal("llama", {{"num_hidden_layers", 4000}});
+  EXPECT_NE(more.find("missing tensors: model.layers.4."), std::string::npos) << more;
+  EXPECT_NE(more.find(" more"), std::string::npos) << more;
+  const std::string wider = refusal("llama", {{"intermediate_size", 4194304}});
+  EXPECT_NE(wider.find("is [128, 64], must be [4194304, 64]"), std::string::npos) << wider;
+}
+
+TEST(Config, BothPublishedFormsAndATextConfigLoad) {
+  EXPECT_EQ(refusal("llama", {}), "(loaded)");
+  const json::object config = parse_json_object(
+      read_file(std::string(COHORT_GOLDENS) + "/gemma3/config.json"), "config.json");
+  json::object wrapped{{"model_type", "gemma3_text"}, {"text_config", config}};
+  for (const auto& [key, value] : config) {
+    if (key != "model_type") wrapped[key] = nullptr;  // removed from the top
+  }
+  EXPECT_EQ(refusal("gemma3", wrapped), "(loaded)");
+}
+
+}  // namespace
+}  // namespace cohort::model
