@@ -34,9 +34,13 @@ serve: setup $(BUILD)/build.ninja
 	@ninja -C $(BUILD) --quiet cohort
 	@exec $(BUILD)/cohort serve $(MODEL) $(ARGS)
 
+# Text that `make bench` compares the arithmetic on: prose and code of this tree.
+QUALITY_TEXT = README.md CONTRIBUTING.md $(wildcard docs/*.md) src/model/*.h src/engine/*.h src/kv/*.h src/text/*.h
+
 bench: setup $(BUILD)/build.ninja
-	@ninja -C $(BUILD) --quiet cohort
-	@$(BUILD)/cohort bench $(MODEL) $(ARGS)
+	@ninja -C $(BUILD) --quiet cohort quality
+	@$(PYTHON) bench/compare.py --cohort $(BUILD)/cohort --quick --model $(MODEL) $(ARGS)
+	@$(BUILD)/bench/quality "$$($(BUILD)/cohort pull $(MODEL))" $(QUALITY_TEXT)
 
 format: setup
 	@git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.inl' 'src/*.def' 'tests/*.h' \
