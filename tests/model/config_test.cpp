@@ -1,6 +1,8 @@
 // A config or a tensor list that is wrong is one clear error, before anything large is allocated.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -22,7 +24,7 @@ std::string read_file(const std::string& path) {
 /// The error of loading tests/goldens/FOLDER with some config keys replaced (null = removed).
 std::string refusal(const std::string& folder, const json::object& changes) {
   const std::string golden = std::string(COHORT_GOLDENS) + "/" + folder;
-  const std::string copy = testing::TempDir() + "/changed_config";
+  const std::string copy = testing::TempDir() + fmt::format("/changed_config_{}", ::getpid());
   std::filesystem::remove_all(copy);
   std::filesystem::create_directories(copy);
   std::filesystem::copy_file(golden + "/model.safetensors", copy + "/model.safetensors");

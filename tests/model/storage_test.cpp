@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <mlx/mlx.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -65,7 +66,7 @@ class AffineFolder {
   }
   ~AffineFolder() { std::filesystem::remove_all(path); }
 
-  const std::string path = testing::TempDir() + "/affine_folder";
+  const std::string path = testing::TempDir() + fmt::format("/affine_folder_{}", ::getpid());
   mx::array values = mx::array(0.0f);
 };
 
