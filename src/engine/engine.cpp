@@ -13,6 +13,26 @@ namespace cohort::engine {
 
 namespace mx = mlx::core;
 
+namespace {
+
+/// What is told of a failure: whose fault it is stays, what is no Error is ours.
+Error as_error(const std::exception& failure) {
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  return error != nullptr ? *error : Error(ErrorKind::kInternal, failure.what());
+}
+
+/// The last event of a request, even if its consumer cannot be woken.
+void end_stream(Stream& stream, TokenEvent last) noexcept {
+  try {
+    stream.on_room({});  // whoever looks from now on has no engine to wake
+    stream.push(std::move(last));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cohort: the end of an answer reached nobody: %s\n", error.what());
+  }
+}
+
+}  // namespace
+
 Engine::Engine(model::Model& model, kernels::cpu::Cpu& cpu, const text::Tokenizer& tokenizer,
                std::set<int32_t> end_tokens, EngineOptions options)
     : model_(model),
@@ -33,18 +53,26 @@ Engine::~Engine() {
 }
 
 void Engine::submit(Submission submission) {
-  {
-    std::lock_guard lock(mutex_);
-    if (draining_ || stopping_ || !alive_)
-      cohort::fail(ErrorKind::kUnavailable, "the server is shutting down");
-    if (inbox_.size() >= options_.max_waiting) {
-      cohort::fail(ErrorKind::kOverloaded, "{} requests are waiting already; try again later",
-                   inbox_.size());
-    }
-    inbox_.push_back(std::move(submission));
-    stats_.waiting = inbox_.size();
+  const std::shared_ptr<Stream> stream = submission.stream;
+  stream->on_room([this] { wake(); });
+  if (std::optional<Error> refusal = enqueue(std::move(submission))) {
+    stream->on_room({});
+    throw *refusal;
   }
   work_.notify_one();
+}
+
+std::optional<Error> Engine::enqueue(Submission submission) {
+  std::lock_guard lock(mutex_);
+  if (draining_ || stopping_ || !alive_)
+    return Error(ErrorKind::kUnavailable, "the server is shutting down");
+  if (inbox_.size() >= options_.max_waiting) {
+    return Error(ErrorKind::kOverloaded,
+                 fmt::format("{} requests are waiting already; try again later", inbox_.size()));
+  }
+  inbox_.push_back(std::move(submission));
+  stats_.waiting = inbox_.size();
+  return std::nullopt;
 }
 
 void Engine::wake() {
@@ -62,16 +90,24 @@ void Engine::run() {
     mx::disable_compile();
     mx::set_cache_limit(size_t{256} << 20);
     while (wait_for_work()) step();
+    end_all({.finish = FinishReason::kCancelled});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cohort: the engine thread ended: %s\n", error.what());
+    end_all({.finish = FinishReason::kError, .error = as_error(error)});
   }
-  std::lock_guard lock(mutex_);
-  for (Row& row : rows_) row.end(FinishReason::kCancelled);
+}
+
+void Engine::end_all(const TokenEvent& last) noexcept {
+  std::deque<Submission> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    alive_ = false;
+    waiting.swap(inbox_);
+  }
+  for (Row& row : rows_) end_stream(row.stream(), last);
   rows_.clear();
-  for (Submission& waiting : inbox_) waiting.stream->push({.finish = FinishReason::kCancelled});
-  inbox_.clear();
+  for (Submission& submission : waiting) end_stream(*submission.stream, last);
   stats_.rows = stats_.waiting = 0;
-  alive_ = false;
 }
 
 /// Waits until some row can move or something arrives. False when the engine is to stop.
@@ -101,37 +137,44 @@ void Engine::step() {
   try {
     commit(iterate(plan));
   } catch (const std::exception& error) {
-    fail(plan, Error(ErrorKind::kInternal, error.what()));
+    fail(plan, as_error(error));
   }
   ++stats_.iterations;
 }
 
 void Engine::admit() {
-  for (Row& row : rows_) {
-    if (row.stream().cancelled()) row.end(FinishReason::kCancelled);
-  }
-  std::erase_if(rows_, [](Row& row) { return row.stream().cancelled(); });
-
-  std::deque<Submission> taken;
+  // Each row is looked at once: it may be cancelled at any moment, and must not go untold.
+  std::erase_if(rows_, [](Row& row) {
+    const bool gone = row.stream().cancelled();
+    if (gone) end_stream(row.stream(), {.finish = FinishReason::kCancelled});
+    return gone;
+  });
+  std::deque<Submission> taken, gone, waiting;
   {
     std::lock_guard lock(mutex_);
-    while (!inbox_.empty() && rows_.size() + taken.size() < options_.max_rows) {
-      taken.push_back(std::move(inbox_.front()));
-      inbox_.pop_front();
+    for (Submission& submission : inbox_) {
+      const bool room = rows_.size() + taken.size() < options_.max_rows;
+      auto& to = submission.stream->cancelled() ? gone : room ? taken : waiting;
+      to.push_back(std::move(submission));
     }
+    inbox_.swap(waiting);
     stats_.waiting = inbox_.size();
     stats_.rows = rows_.size() + taken.size();
   }
-  for (Submission& submission : taken) {
-    const std::shared_ptr<Stream> stream = submission.stream;
-    try {
-      rows_.emplace_back(RowId{next_id_++}, std::move(submission), tokenizer_, end_tokens_,
-                         memory_.new_row(), cpu_.kernels());
-      stream->on_room([this] { wake(); });
-    } catch (const std::exception& error) {
-      stream->push(
-          {.finish = FinishReason::kError, .error = Error(ErrorKind::kInternal, error.what())});
-    }
+  for (Submission& submission : gone) {
+    end_stream(*submission.stream, {.finish = FinishReason::kCancelled});
+  }
+  for (Submission& submission : taken) make_row(std::move(submission));
+  stats_.rows = rows_.size();
+}
+
+void Engine::make_row(Submission submission) {
+  const std::shared_ptr<Stream> stream = submission.stream;
+  try {
+    rows_.emplace_back(RowId{next_id_++}, std::move(submission), tokenizer_, end_tokens_,
+                       memory_.new_row(), cpu_.kernels());
+  } catch (const std::exception& error) {
+    end_stream(*stream, {.finish = FinishReason::kError, .error = as_error(error)});
   }
 }
 
@@ -153,7 +196,7 @@ std::vector<Engine::Outcome> Engine::iterate(const Plan& plan) {
       if (group.tokens == 1 && group.samples) {
         decoding.push_back(group);
       } else {
-        failed.push_back({group.id, 0, Error(ErrorKind::kInternal, failure.what())});
+        failed.push_back({group.id, 0, as_error(failure)});
       }
     }
     if (failed.empty() || decoding.empty()) throw;
@@ -187,7 +230,7 @@ std::vector<Engine::Outcome> Engine::forward(const std::vector<PlannedGroup>& gr
       try {
         outcome.result = find(group.id).sample({logits, vocab});
       } catch (const std::exception& error) {
-        outcome.result = Error(ErrorKind::kInternal, error.what());
+        outcome.result = as_error(error);
       }
       logits += vocab;
     }
@@ -202,19 +245,28 @@ void Engine::commit(const std::vector<Outcome>& outcomes) noexcept {
     Row& row = find(outcome.id);
     row.cache().commit(outcome.tokens);
     if (const auto* token = std::get_if<int32_t>(&outcome.result)) {
-      if (row.take(*token)) finished.insert(outcome.id);
+      if (take(row, *token)) finished.insert(outcome.id);
     } else if (const auto* error = std::get_if<Error>(&outcome.result)) {
-      row.end(FinishReason::kError, error);
+      end_stream(row.stream(), {.finish = FinishReason::kError, .error = *error});
       finished.insert(outcome.id);
     }
   }
   end_rows(finished);
 }
 
+bool Engine::take(Row& row, int32_t token) noexcept {
+  try {
+    return row.take(token);
+  } catch (const std::exception& error) {
+    end_stream(row.stream(), {.finish = FinishReason::kError, .error = as_error(error)});
+    return true;
+  }
+}
+
 void Engine::fail(const Plan& plan, const Error& error) noexcept {
   std::set<RowId> failed;
   for (const PlannedGroup& group : plan.groups) {
-    find(group.id).end(FinishReason::kError, &error);
+    end_stream(find(group.id).stream(), {.finish = FinishReason::kError, .error = error});
     failed.insert(group.id);
   }
   end_rows(failed);

@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <variant>
@@ -68,15 +69,22 @@ class Engine {
     std::variant<std::monostate, int32_t, Error> result;
   };
 
+  ///   returns  why not, if the request is refused
+  std::optional<Error> enqueue(Submission submission);
   void run();
   void step();
-  /// Takes new submissions, frees rows whose consumer is gone; waits if there is nothing to do.
+  /// Takes new submissions; frees rows and places of requests whose consumer is gone.
   void admit();
+  void make_row(Submission submission);
   bool wait_for_work();
   std::vector<Outcome> iterate(const Plan& plan);
   std::vector<Outcome> forward(const std::vector<PlannedGroup>& groups);
   void commit(const std::vector<Outcome>& outcomes) noexcept;
+  /// Row::take; what fails there fails this row alone.
+  bool take(Row& row, int32_t token) noexcept;
   void fail(const Plan& plan, const Error& error) noexcept;
+  /// Ends every row and every waiting request: nothing is left that refers to the engine.
+  void end_all(const TokenEvent& last) noexcept;
   void end_rows(const std::set<RowId>& ended) noexcept;
   Row& find(RowId id);
   void wake();
@@ -93,7 +101,8 @@ class Engine {
   std::list<Row> rows_;  // in order of arrival
   uint64_t next_id_ = 1;
 
-  // Guarded by mutex_.
+  // Guarded by mutex_. Streams call wake() with their own lock held: no call that locks a stream
+  // may be made under mutex_.
   std::mutex mutex_;
   std::condition_variable work_;
   std::deque<Submission> inbox_;

@@ -48,12 +48,6 @@ bool Row::take(int32_t token) {
   return finished;
 }
 
-void Row::end(FinishReason reason, const Error* error) {
-  TokenEvent event{.finish = reason};
-  if (error != nullptr) event.error = *error;
-  publish(std::move(event));
-}
-
 void Row::publish(TokenEvent event) {
   // A finished row is gone before its consumer looks: nobody is left to be told of room.
   if (event.finish) stream_->on_room({});

@@ -45,8 +45,6 @@ class Row {
   /// Takes a sampled token: counts it, publishes what text became certain.
   ///   returns  true if the row is finished
   bool take(int32_t token);
-  /// Ends the row with an error or because its consumer went away.
-  void end(FinishReason reason, const Error* error = nullptr);
 
  private:
   void publish(TokenEvent event);

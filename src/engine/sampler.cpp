@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 
@@ -90,8 +91,9 @@ int32_t Sampler::draw_from_all(std::span<const float> logits, float top, double 
 int32_t Sampler::draw_from_kept(std::span<const float> logits, float top, double uniform) {
   kept_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] == logits[i]) kept_.push_back({logits[i], static_cast<int32_t>(i)});
+    if (std::isfinite(logits[i])) kept_.push_back({logits[i], static_cast<int32_t>(i)});
   }
+  // A filter that would keep nothing (a checkpoint may recommend any value) keeps the best.
   if (params_.top_p < 1) keep_top_p(top);
   if (params_.min_p > 0) keep_min_p(top);
   if (params_.top_k > 0) keep_top_k();
@@ -119,7 +121,8 @@ void Sampler::keep_top_p(float top) {
     for (auto it = begin; it != end; ++it) sum += std::exp(double{it->logit - top});
     return sum;
   };
-  double wanted = mass(kept_.begin(), kept_.end()) * double{params_.top_p};
+  const double total = mass(kept_.begin(), kept_.end());
+  double wanted = total * std::max(double{params_.top_p}, std::numeric_limits<double>::min());
   auto low = kept_.begin(), high = kept_.end();
   while (high - low > 1) {
     const Candidate pivot = low[(high - low) / 2];
@@ -143,7 +146,7 @@ void Sampler::keep_top_p(float top) {
 }
 
 void Sampler::keep_min_p(float top) {
-  const float least = top + std::log(params_.min_p);
+  const float least = top + std::log(std::min(params_.min_p, 1.0f));
   std::erase_if(kept_, [&](const Candidate& c) { return c.logit < least; });
 }
 

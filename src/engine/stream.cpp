@@ -33,6 +33,8 @@ void Stream::cancel() {
 
 void Stream::push(TokenEvent event) {
   std::lock_guard lock(mutex_);
+  if (ended_) return;
+  ended_ = event.finish.has_value();
   events_.push_back(std::move(event));
   arrived_.notify_one();
   if (wake_) wake_();
@@ -41,11 +43,6 @@ void Stream::push(TokenEvent event) {
 bool Stream::full() const {
   std::lock_guard lock(mutex_);
   return events_.size() >= capacity_;
-}
-
-bool Stream::cancelled() const {
-  std::lock_guard lock(mutex_);
-  return cancelled_;
 }
 
 void Stream::on_room(std::function<void()> room) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -49,10 +50,13 @@ class Stream {
 
   // Producer side, engine thread.
 
+  /// What comes after a last event is dropped.
   void push(TokenEvent event);
   bool full() const;
-  bool cancelled() const;
-  /// Calls `room` when a full stream was drained or cancelled, so that an idle engine wakes.
+  bool cancelled() const { return cancelled_; }  // takes no lock
+  /// Calls `room` (on the consumer's thread, under this stream's lock) when a full stream was
+  /// drained or cancelled, so that an idle engine wakes. An empty function unsubscribes and does
+  /// not return while `room` runs.
   void on_room(std::function<void()> room);
 
  private:
@@ -65,7 +69,9 @@ class Stream {
   std::vector<TokenEvent> events_;
   std::function<void()> wake_;
   std::function<void()> room_;
-  bool cancelled_ = false;
+  bool ended_ = false;  // the last event was pushed
+
+  std::atomic<bool> cancelled_ = false;
 };
 
 }  // namespace cohort::engine
