@@ -2,6 +2,10 @@
 #include <mlx/mlx.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 
 #include "app/commands.h"
 #include "app/loading.h"
@@ -9,8 +13,102 @@
 #include "model/checkpoint.h"
 
 namespace cohort::app {
+namespace {
 
 namespace mx = mlx::core;
+
+/// An f32 matrix in pieces of rows, as the chunks left them.
+struct NamedRows {
+  std::string name;
+  std::vector<mx::array> pieces;  // evaluated
+};
+
+/// The file of a command, under exactly the name that was given.
+class OutputFile {
+ public:
+  ///   throws  Error naming the file and the reason, as `write` and `close`
+  explicit OutputFile(const std::string& path) : path_(path) {
+    errno = 0;
+    stream_.open(path, std::ios::binary | std::ios::trunc);
+    check_written();
+  }
+  void write(const char* data, size_t bytes) {
+    errno = 0;
+    stream_.write(data, static_cast<std::streamsize>(bytes));
+    check_written();
+  }
+  void close() {
+    errno = 0;
+    stream_.close();
+    check_written();
+  }
+
+ private:
+  void check_written() const {
+    if (stream_) return;
+    fail(ErrorKind::kInternal, "cannot write {}: {}", path_, std::strerror(errno));
+  }
+  std::string path_;
+  std::ofstream stream_;
+};
+
+/// Writes matrices one after the other.
+///   source  the safetensors format: header length, JSON header, data
+void write_safetensors(OutputFile& file, const std::vector<NamedRows>& matrices) {
+  boost::json::object header;
+  uint64_t end = 0;
+  for (const NamedRows& matrix : matrices) {
+    int64_t rows = 0;
+    const uint64_t begin = end;
+    for (const mx::array& piece : matrix.pieces) {
+      check(piece.dtype() == mx::float32 && piece.flags().row_contiguous, "rows are plain f32");
+      rows += piece.shape(0);
+      end += piece.nbytes();
+    }
+    header[matrix.name] = {{"dtype", "F32"},
+                           {"shape", {rows, matrix.pieces.front().shape(1)}},
+                           {"data_offsets", {begin, end}}};
+  }
+  std::string text = boost::json::serialize(header);
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = text.size();
+  file.write(reinterpret_cast<const char*>(&length), sizeof length);
+  file.write(text.data(), text.size());
+  for (const NamedRows& matrix : matrices) {
+    for (const mx::array& piece : matrix.pieces) {
+      file.write(reinterpret_cast<const char*>(piece.data<float>()), piece.nbytes());
+    }
+  }
+  file.close();
+}
+
+/// The logits of all positions and, if wanted, the embeddings and the output of every layer.
+std::vector<NamedRows> feed(model::Model& model, std::span<const int32_t> ids, size_t chunk,
+                            bool hidden) {
+  kv::KvMemory memory(model.shape().layers);
+  kv::RowCache cache = memory.new_row();
+  std::vector<NamedRows> out{{"logits", {}}};
+  if (hidden) out.push_back({"embeddings", {}});
+  for (size_t i = 0; hidden && i < model.shape().layers.size(); ++i) {
+    out.push_back({fmt::format("hidden.{}", i), {}});
+  }
+  for (size_t at = 0; at < ids.size(); at += chunk) {
+    const size_t count = std::min(chunk, ids.size() - at);
+    const model::TokenGroup group{ids.subspan(at, count), cache};
+    std::vector<mx::array> layers;
+    const mx::array last = model.forward({&group, 1}, hidden ? &layers : nullptr);
+    std::vector<int32_t> rows(count);
+    for (size_t i = 0; i < count; ++i) rows[i] = static_cast<int32_t>(i);
+    layers.insert(layers.begin(), model.project(last, std::move(rows)));
+    mx::eval(layers);
+    check(layers.size() == out.size(), "a forward gives one output a layer");
+    for (size_t i = 0; i < layers.size(); ++i) out[i].pieces.push_back(layers[i]);
+    cache.commit(static_cast<int64_t>(count));
+  }
+  return out;
+}
+
+}  // namespace
 
 int run_logits(const Settings& settings, const LogitsOptions& options) {
   const std::vector<int32_t> ids = read_ids(options.ids_file);
@@ -24,33 +122,10 @@ int run_logits(const Settings& settings, const LogitsOptions& options) {
            options.ids_file, id, model->shape().vocab_size);
     }
   }
-  kv::KvMemory memory(model->shape().layers);
-  kv::RowCache cache = memory.new_row();
+  OutputFile file(options.out_file);  // before the work, in case it cannot be written
   const auto chunk = static_cast<size_t>(
       std::max<int64_t>(1, options.chunk_tokens.value_or(static_cast<int64_t>(ids.size()))));
-  std::vector<mx::array> logits;
-  std::vector<std::vector<mx::array>> hidden;  // [layer][chunk]
-  for (size_t at = 0; at < ids.size(); at += chunk) {
-    const size_t count = std::min(chunk, ids.size() - at);
-    const model::TokenGroup group{std::span(ids).subspan(at, count), cache};
-    std::vector<mx::array> layers;
-    const mx::array last = model->forward({&group, 1}, options.hidden ? &layers : nullptr);
-    std::vector<int32_t> rows(count);
-    for (size_t i = 0; i < count; ++i) rows[i] = static_cast<int32_t>(i);
-    logits.push_back(model->project(last, std::move(rows)));
-    mx::eval(logits.back());
-    mx::eval(layers);
-    hidden.resize(layers.size());
-    for (size_t i = 0; i < layers.size(); ++i) hidden[i].push_back(layers[i]);
-    cache.commit(static_cast<int64_t>(count));
-  }
-  std::unordered_map<std::string, mx::array> out;
-  out.emplace("logits", mx::concatenate(logits, 0));
-  for (size_t i = 0; i < hidden.size(); ++i) {
-    // hidden.0 is the embeddings, hidden.N the output of layer N - 1.
-    out.emplace(fmt::format("hidden.{}", i), mx::concatenate(hidden[i], 0));
-  }
-  mx::save_safetensors(options.out_file, out);
+  write_safetensors(file, feed(*model, ids, chunk, options.hidden));
   return 0;
 }
 

@@ -3,13 +3,14 @@
 #include <boost/json.hpp>
 
 #include <chrono>
-#include <cstdio>
 #include <iostream>
 #include <string>
 
 #include "app/commands.h"
 #include "app/loading.h"
+#include "app/output.h"
 #include "base/error.h"
+#include "base/say.h"
 
 namespace cohort::app {
 namespace {
@@ -46,7 +47,7 @@ Answer answer(serving::ModelBinding& binding, engine::Request request, bool show
       result.ids.insert(result.ids.end(), event.ids.begin(), event.ids.end());
       if (show) {
         fmt::print("{}", event.text);
-        std::fflush(stdout);
+        flush_output();
       }
       if (event.error) throw *event.error;
       if (event.finish) {
@@ -79,15 +80,17 @@ void print_json(const Answer& a) {
 }
 
 /// One line after the other; the conversation grows until the end of input.
-int chat(serving::ModelBinding& binding) {
+int chat(serving::ModelBinding& binding, std::optional<uint64_t> seed) {
   prompt::Conversation conversation;
   std::string line;
   for (;;) {
-    fmt::print(stderr, "> ");
+    say("> ");
     if (!std::getline(std::cin, line)) break;
     if (line.empty()) continue;
     conversation.messages.push_back({"user", line, {}});
-    const Answer reply = answer(binding, {.prompt = binding.render(conversation)}, true);
+    engine::Request request{.prompt = binding.render(conversation)};
+    request.sampling.seed = seed;
+    const Answer reply = answer(binding, std::move(request), true);
     fmt::print("\n");
     conversation.messages.push_back({"assistant", reply.text, {}});
   }
@@ -98,7 +101,7 @@ int chat(serving::ModelBinding& binding) {
 
 int run_run(const Settings& settings, const RunOptions& options) {
   serving::ModelBinding binding(binding_options(settings, find_model(settings)));
-  if (!options.prompt && !options.ids_file) return chat(binding);
+  if (!options.prompt && !options.ids_file) return chat(binding, options.seed);
   engine::Request request;
   request.sampling.seed = options.seed;
   request.max_tokens = settings.max_tokens;

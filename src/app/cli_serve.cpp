@@ -2,12 +2,15 @@
 
 #include <csignal>
 #include <cstdio>
-#include <optional>
+#include <cstdlib>
+#include <future>
+#include <mutex>
 #include <thread>
 
 #include "api/openai.h"
 #include "app/commands.h"
 #include "app/loading.h"
+#include "base/say.h"
 #include "http/server.h"
 #include "serving/model_host.h"
 
@@ -21,9 +24,48 @@ http::ServerOptions server_options(const Settings& settings) {
   options.allowed_origins = settings.allowed_origins;
   options.body_bytes_max = uint64_t(settings.body_limit_mb) << 20;
   options.drain_timeout = std::chrono::seconds(settings.drain_timeout_s);
-  options.log = [](std::string_view line) { fmt::print(stderr, "cohort: {}\n", line); };
+  if (settings.log_level >= LogLevel::kWarn) {
+    options.log = [](std::string_view line) { say("cohort: {}\n", line); };
+  }
   return options;
 }
+
+/// What SIGTERM, SIGINT and SIGHUP do: while loading, nothing is lost and the process ends; the
+/// first one afterwards asks to drain; the next one ends the process as it is.
+class StopSignals {
+ public:
+  /// Blocks the signals: before any other thread starts, so that only ours receives them.
+  StopSignals() {
+    sigemptyset(&signals_);
+    for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals_, signal);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    std::thread([this] { listen(); }).detach();
+  }
+
+  void finish_loading() {
+    std::lock_guard lock(mutex_);
+    loaded_ = true;
+  }
+  void wait() { asked_.get_future().wait(); }
+
+ private:
+  [[noreturn]] void listen() {
+    int signal = 0;
+    sigwait(&signals_, &signal);
+    {
+      std::lock_guard lock(mutex_);
+      if (!loaded_) std::_Exit(0);
+    }
+    asked_.set_value();
+    sigwait(&signals_, &signal);
+    std::_Exit(128 + signal);
+  }
+
+  sigset_t signals_;
+  std::mutex mutex_;
+  bool loaded_ = false;  // guarded by mutex_
+  std::promise<void> asked_;
+};
 
 void print_invitation(const std::string& url, const std::string& model) {
   fmt::print(
@@ -38,32 +80,22 @@ void print_invitation(const std::string& url, const std::string& model) {
 
 /// Answers /health with "loading" until the model is there; SIGTERM or SIGINT drains.
 int run_serve(const Settings& settings, const ServeOptions&) {
-  // Blocked before any thread starts, so that only the wait below receives them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
-  const store::LocalModel model = find_model(settings);
+  const store::LocalModel model = find_model(settings);  // a download ends as programs do
+  static StopSignals& stop_signals = *new StopSignals;   // its thread sees the process end
   serving::BindingOptions options = binding_options(settings, model);
   serving::ModelHost service(options.names);
   http::Server server(api::openai_routes(service), server_options(settings));
   server.start();
-  fmt::print(stderr, "cohort: loading {}\n", model.path.string());
+  const bool talks = settings.log_level >= LogLevel::kInfo;
+  if (talks) say("cohort: loading {}\n", model.path.string());
   const std::string name = options.names.front();
   service.finish_loading(std::make_unique<serving::ModelBinding>(std::move(options)));
+  stop_signals.finish_loading();
   print_invitation(server.url(), name);
 
-  int signal = 0;
-  sigwait(&signals, &signal);
-  fmt::print(stderr, "cohort: finishing running answers; again to stop at once\n");
+  stop_signals.wait();
+  if (talks) say("cohort: finishing running answers; again to stop at once\n");
   service.start_draining();
-  std::thread second([&signals] {
-    int again = 0;
-    sigwait(&signals, &again);
-    std::_Exit(128 + again);
-  });
-  second.detach();
   server.stop();
   return 0;
 }

@@ -228,6 +228,9 @@ void CommandLine::define_logits() {
   logits_.app =
       add("logits", "MODEL --ids FILE --out FILE [OPTIONS]",
           "Writes the f32 logits of every position as safetensors.",
+          "The file holds logits [tokens, vocab]. With --hidden also embeddings, the input of the\n"
+          "first layer, and hidden.0, hidden.1, ..., the outputs of the layers before the final\n"
+          "norm, all [tokens, hidden].\n\n"
           "Example:\n  cohort logits ./model --ids ids.json --out logits.safetensors --exact");
   add_model(logits_)->required();
   logits_.app->add_option("--ids", logits_options_.ids_file, "JSON list of token ids (required)")
@@ -244,7 +247,7 @@ void CommandLine::define_logits() {
       ->group("Command");
   logits_.app
       ->add_flag("--hidden", logits_options_.hidden,
-                 "also write the hidden state after each layer, as hidden.N")
+                 "also write hidden.N, the output of layer N (from 0), and embeddings")
       ->group("Command");
 }
 
@@ -294,6 +297,9 @@ Invocation CommandLine::run_invocation() const {
   if (options.prompt && options.ids_file) {
     fail(ErrorKind::kInvalidRequest, "a prompt and --ids exclude each other");
   }
+  if (options.json && !options.prompt && !options.ids_file) {
+    fail(ErrorKind::kInvalidRequest, "--json needs a prompt or --ids: a chat has no single answer");
+  }
   return {.sources = to_sources(run_, model), .options = options};
 }
 
@@ -312,6 +318,9 @@ std::variant<Invocation, HelpText> CommandLine::parse(std::vector<std::string> a
   const auto is_first = [&](CLI::App* sub) { return sub->get_name() == first; };
   if (!first.starts_with('-') && app_.get_subcommands(is_first).empty()) {
     fail(ErrorKind::kInvalidRequest, "unknown command {}\nTry: cohort --help", printable(first));
+  }
+  if (first.starts_with('-') && app_.get_option_no_throw(first) == nullptr) {
+    fail(ErrorKind::kInvalidRequest, "unknown option {}\nTry: cohort --help", printable(first));
   }
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {

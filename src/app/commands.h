@@ -22,9 +22,9 @@ struct RunOptions {
 
 struct LogitsOptions {
   std::string ids_file;                 // a JSON list of token ids
-  std::string out_file;                 // safetensors: logits [tokens, vocab], hidden.N
+  std::string out_file;                 // safetensors: logits [tokens, vocab], embeddings, hidden.N
   std::optional<int64_t> chunk_tokens;  // absent = all in one forward
-  bool hidden = false;                  // also the hidden state after each layer
+  bool hidden = false;                  // also the embeddings and the output of each layer
 };
 
 struct BenchOptions {

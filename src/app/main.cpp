@@ -1,11 +1,10 @@
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 
 #include "app/command_line.h"
 #include "app/commands.h"
+#include "app/output.h"
+#include "base/say.h"
 
 namespace cohort::app {
 namespace {
@@ -37,7 +36,9 @@ int guarded_main(int argc, char** argv) {
   try {
     auto parsed = parse_command_line({argv + 1, argv + argc});
     if (const auto* help = std::get_if<HelpText>(&parsed)) {
+      status_of_error = kFailed;
       fmt::print("{}", help->text);
+      flush_output();
       return 0;
     }
     auto& invocation = std::get<Invocation>(parsed);
@@ -46,10 +47,12 @@ int guarded_main(int argc, char** argv) {
     };
     const Settings settings = load_settings(invocation.sources);
     status_of_error = kFailed;
-    return std::visit([&](const auto& options) { return run(settings, options); },
-                      invocation.options);
+    const int status =
+        std::visit([&](const auto& options) { return run(settings, options); }, invocation.options);
+    flush_output();
+    return status;
   } catch (const std::exception& error) {  // Error, and what libraries throw
-    fmt::print(stderr, "cohort: error: {}\n", error.what());
+    say("cohort: error: {}\n", error.what());
     return status_of_error;
   }
 }

@@ -44,8 +44,12 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-void MappedFile::drop_pages() const {
-  ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
+void MappedFile::drop_pages(std::span<const std::byte> part) const {
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const auto from = static_cast<size_t>(part.data() - bytes_.data());
+  const size_t first = (from + page - 1) / page * page, end = (from + part.size()) / page * page;
+  if (first >= end) return;
+  ::madvise(const_cast<std::byte*>(bytes_.data()) + first, end - first, MADV_DONTNEED);
 }
 
 }  // namespace cohort

@@ -17,8 +17,9 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
-  /// Gives the pages back to the system; later reads fetch them from the file again.
-  void drop_pages() const;
+  /// Gives the whole pages inside `part`, which lies in the file, back to the system; a later read
+  /// fetches them from the file again.
+  void drop_pages(std::span<const std::byte> part) const;
 
  private:
   std::string path_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <system_error>
@@ -233,6 +234,19 @@ std::vector<std::string_view> Checkpoint::names() const {
   std::vector<std::string_view> names;
   for (const TensorView& tensor : tensors) names.push_back(tensor.name);
   return names;
+}
+
+void Checkpoint::drop_pages(const TensorView& tensor) const {
+  const auto holds = [&tensor](const MappedFile& file) {
+    const std::less_equal<const std::byte*> before;
+    return before(file.bytes().data(), tensor.bytes.data()) &&
+           before(tensor.bytes.data() + tensor.bytes.size(),
+                  file.bytes().data() + file.bytes().size());
+  };
+  if (gguf && holds(gguf->file)) gguf->file.drop_pages(tensor.bytes);
+  for (const MappedFile& shard : shards) {
+    if (holds(shard)) shard.drop_pages(tensor.bytes);
+  }
 }
 
 std::optional<bj::object> Checkpoint::read_json(const std::string& name) const {

@@ -35,6 +35,8 @@ struct Checkpoint {
   /// The tensor of this name, or nullptr.
   const TensorView* find(std::string_view name) const;
   std::vector<std::string_view> names() const;
+  /// For a tensor that was copied: memory need not hold the file's pages, too.
+  void drop_pages(const TensorView& tensor) const;
 
   /// A JSON object file of the folder, nullopt if there is none.
   ///   name    a plain file name, such as "processor_config.json"

@@ -103,6 +103,7 @@ const PackedMatrix* Weights::matrix(const std::string& module, int rows, int col
     store_.matrices.push_back(pack_affine(module, rows, cols, order));
   } else if (const TensorView* view = take(module + ".weight", {rows, cols})) {
     store_.matrices.push_back(pack(*view, rows, cols, order));
+    source_.checkpoint.drop_pages(*view);
   } else {
     store_.matrices.emplace_back();
   }
@@ -144,7 +145,7 @@ PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols,
                            .scale = scale_type(scales->type),
                            .has_min = true};
   const int64_t weight_row = int64_t{cols} * q.bits / 8, groups = cols / q.group_size;
-  return kernels::cpu::pack_quantized(
+  PackedMatrix packed = kernels::cpu::pack_quantized(
       store_.arena, cpu_.pool(), rows, cols, layout,
       [&](int64_t row, int64_t group, DecodedGroup& out) {
         const int64_t at = stored_row(order, rows, row);
@@ -156,6 +157,8 @@ PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols,
         out.scale[0] = out.scale[1] = float_at(scales->type, scales->bytes.data(), g);
         out.min = float_at(scales->type, biases->bytes.data(), g);
       });
+  source_.checkpoint.drop_pages(*weight);
+  return packed;
 }
 
 const float* Weights::vector(const std::string& name, int size, float offset, RowOrder order) {

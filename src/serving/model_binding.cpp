@@ -6,6 +6,9 @@
 #include <chrono>
 #include <random>
 #include <utility>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "base/error.h"
 #include "model/checkpoint.h"
@@ -53,6 +56,9 @@ ModelBinding::ModelBinding(BindingOptions options)
       options_.context_tokens > 0 ? options_.context_tokens : shape.context_tokens;
   info_.vocab_size = shape.vocab_size;
   info_.has_chat_template = template_ != nullptr;
+#ifdef __GLIBC__
+  ::malloc_trim(0);  // what building the tokenizer and the template took for a moment
+#endif
   engine_ = std::make_unique<engine::Engine>(*model_, cpu_, *tokenizer_,
                                              end_tokens(checkpoint, *tokenizer_), options_.engine);
 }

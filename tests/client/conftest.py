@@ -19,11 +19,12 @@ START_SECONDS = 120
 
 
 class Server:
-    def __init__(self):
+    """A server process of its own; `url` is where it says to listen."""
+
+    def __init__(self, model=os.environ.get("COHORT_TEST_MODEL", "smollm2"), *arguments):
         binary = os.environ.get("COHORT_BINARY", str(ROOT / "build/release/cohort"))
-        model = os.environ.get("COHORT_TEST_MODEL", "smollm2")
         self.process = subprocess.Popen(
-            [binary, "serve", model, "--port", "0"],
+            [binary, "serve", str(model), "--port", "0", *map(str, arguments)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.output = []
         self.url = None
@@ -33,13 +34,13 @@ class Server:
         if self.url is None:
             self.process.kill()
             raise RuntimeError("the server did not start:\n" + "".join(self.output))
-        match = re.fullmatch(r"http://([\d.]+):(\d+)", self.url)
-        self.host, self.port = match.group(1), int(match.group(2))
+        match = re.fullmatch(r"http://(?:\[(.+)\]|([^:]+)):(\d+)", self.url)
+        self.host, self.port = match.group(1) or match.group(2), int(match.group(3))
 
     def _read(self):
         for line in self.process.stdout:
             self.output.append(line)
-            match = re.search(r"listening on (http://[\d.]+:\d+)", line)
+            match = re.search(r"listening on (http://\S+)", line)
             if match:
                 self.url = match.group(1)
                 self.listening.set()

@@ -1,12 +1,12 @@
 #include "store/hub/progress.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <utility>
+
+#include "base/say.h"
 
 namespace cohort::store {
 
@@ -15,7 +15,7 @@ Progress::Progress(std::string name, uint64_t total_bytes)
       total_bytes_(total_bytes),
       on_terminal_(::isatty(STDERR_FILENO) == 1),
       start_(std::chrono::steady_clock::now()) {
-  if (!on_terminal_) fmt::print(stderr, "downloading {} ({})\n", name_, format_bytes(total_bytes));
+  if (!on_terminal_) say("downloading {} ({})\n", name_, format_bytes(total_bytes));
 }
 
 void Progress::update(uint64_t done_bytes) {
@@ -29,9 +29,9 @@ void Progress::finish() {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
   if (on_terminal_) {
     draw(total_bytes_);
-    fmt::print(stderr, "\n");
+    say("\n");
   } else {
-    fmt::print(stderr, "downloaded {} in {:.1f} s\n", name_, seconds.count());
+    say("downloaded {} in {:.1f} s\n", name_, seconds.count());
   }
 }
 
@@ -42,9 +42,8 @@ void Progress::draw(uint64_t done_bytes) const {
           ? 1.0
           : std::min(1.0, static_cast<double>(done_bytes) / static_cast<double>(total_bytes_));
   const int filled = static_cast<int>(share * kWidth);
-  fmt::print(stderr, "\r{:<32.32} [{:=<{}}{:<{}}] {:3.0f} % of {}\033[K", name_, "", filled, "",
-             kWidth - filled, share * 100, format_bytes(total_bytes_));
-  std::fflush(stderr);
+  say("\r{:<32.32} [{:=<{}}{:<{}}] {:3.0f} % of {}\033[K", name_, "", filled, "", kWidth - filled,
+      share * 100, format_bytes(total_bytes_));
 }
 
 std::string format_bytes(uint64_t bytes) {

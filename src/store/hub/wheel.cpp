@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/say.h"
 #include "base/sha256.h"
 #include "store/hub/file_lock.h"
 #include "store/hub/progress.h"
@@ -69,7 +70,7 @@ int run_program(const std::vector<std::string>& arguments) {
 }
 
 void download_wheel(const std::string& python, const char* requirement, const fs::path& folder) {
-  fmt::print(stderr, "downloading {}\n", requirement);
+  say("downloading {}\n", requirement);
   std::vector<std::string> arguments = {python,
                                         "-m",
                                         "pip",

@@ -1,0 +1,325 @@
+"""The command line as a person or a script uses it: every form of the contract, and what goes wrong."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+
+import numpy
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COHORT = os.environ.get("COHORT_BINARY", str(ROOT / "build" / "release" / "cohort"))
+GOLDENS = ROOT / "tests" / "goldens"
+LLAMA = GOLDENS / "llama"
+COMMANDS = ["serve", "run", "logits", "bench", "pull", "ls"]
+FRANCE = "What is the capital of France?"
+GREEDY = ["--temperature", "0", "--threads", "2"]
+
+
+def cohort(*arguments, stdin="", **environment):
+    return subprocess.run([COHORT, *map(str, arguments)], input=stdin, capture_output=True, text=True,
+                          timeout=300, env={**os.environ, **environment})
+
+
+def answer(*arguments, **environment):
+    """What a command that must succeed printed."""
+    done = cohort(*arguments, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refusal(*arguments, status=1, **environment):
+    """The one line with which a command failed."""
+    done = cohort(*arguments, **environment)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("cohort: error: ")
+    if status == 1:
+        assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+def read_safetensors(path):
+    data = pathlib.Path(path).read_bytes()
+    size, = struct.unpack("<Q", data[:8])
+    tensors = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            kind = {"F32": numpy.float32, "I32": numpy.int32, "U8": numpy.uint8}[entry["dtype"]]
+            tensors[name] = numpy.frombuffer(
+                data[8 + size + begin:8 + size + end], kind).reshape(entry["shape"])
+    return tensors
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return read_safetensors(LLAMA / "golden.safetensors")
+
+
+@pytest.fixture
+def ids_file(tmp_path, golden):
+    path = tmp_path / "ids.json"
+    path.write_text(json.dumps(golden["main.input_ids"].tolist()))
+    return path
+
+
+def logits(model, ids_file, *arguments, **environment):
+    out = ids_file.parent / "out.safetensors"
+    out.unlink(missing_ok=True)
+    assert answer("logits", model, "--ids", ids_file, "--out", out, *arguments, **environment) == ""
+    return read_safetensors(out)
+
+
+def same(left, right):
+    return left.keys() == right.keys() and all(left[k].tobytes() == right[k].tobytes() for k in left)
+
+
+# run
+
+def test_run_prints_the_answer_and_nothing_else():
+    done = cohort("run", "smollm2", FRANCE, *GREEDY)
+    assert done.stdout == "The capital of France is Paris.\n"
+    assert done.stderr == ""
+    assert cohort("run", FRANCE, *GREEDY).stdout == done.stdout
+
+
+def test_run_json_has_every_field():
+    out = json.loads(answer("run", "smollm2", FRANCE, "--json", *GREEDY))
+    assert out["text"] == "The capital of France is Paris."
+    assert all(isinstance(id, int) for id in out["ids"])
+    assert out["completion_tokens"] == len(out["ids"])
+    assert out["prompt_tokens"] == 37
+    assert out["finish_reason"] == "stop"
+    for field in ("prefill_tok_s", "decode_tok_s", "ttft_ms"):
+        assert isinstance(out[field], float) and out[field] > 0
+    assert abs(out["prefill_tok_s"] - out["prompt_tokens"] / out["ttft_ms"] * 1000) < 1
+    cut = json.loads(answer("run", "smollm2", FRANCE, "--json", "--max-tokens", "1", *GREEDY))
+    assert cut["ids"] == out["ids"][:1] and cut["finish_reason"] == "length"
+
+
+def test_run_takes_ids_instead_of_text(tmp_path):
+    prompt = json.loads((GOLDENS / "real_smollm2" / "golden.json").read_text())["prompts"][0]
+    ids = tmp_path / "ids.json"
+    ids.write_text(json.dumps(prompt["input_ids"]))
+    out = json.loads(answer("run", "smollm2", "--ids", ids, "--json", "--exact", *GREEDY))
+    assert out["ids"] == prompt["greedy_ids"]
+    assert out["prompt_tokens"] == len(prompt["input_ids"])
+    assert answer("run", "smollm2", "--ids", ids, *GREEDY) == out["text"] + "\n"
+
+
+def test_run_with_a_seed_repeats():
+    def text(*arguments):
+        return json.loads(answer("run", LLAMA, "hello", "--json", "--temperature", "1",
+                                 "--max-tokens", "12", *arguments))
+
+    first = text()
+    assert text("--seed", first["seed"])["ids"] == first["ids"]
+    assert text("--seed", first["seed"] + 1)["ids"] != first["ids"]
+
+
+def test_a_chat_fed_by_a_pipe_keeps_the_conversation():
+    done = cohort("run", "smollm2", *GREEDY, "--max-tokens", "24",
+                  stdin=f"{FRANCE}\n\nWhat was my first question?\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("The capital of France is Paris.\n")
+    assert len(done.stdout.splitlines()) >= 2
+    assert "> " not in done.stdout
+
+
+def test_a_chat_takes_a_seed_and_refuses_json():
+    chat = ["run", LLAMA, "--temperature", "1", "--max-tokens", "12", "--seed", "7"]
+    assert cohort(*chat, stdin="hello\n").stdout == cohort(*chat, stdin="hello\n").stdout
+    assert "--json" in refusal("run", LLAMA, "--json", status=2)
+
+
+def test_a_chat_ends_with_a_last_line_without_newline():
+    assert cohort("run", "smollm2", *GREEDY, stdin=FRANCE).stdout == "The capital of France is Paris.\n"
+    assert cohort("run", LLAMA, stdin="").returncode == 0
+
+
+# logits
+
+def test_logits_are_those_of_the_golden(golden, ids_file):
+    out = logits(LLAMA, ids_file, "--exact", "--hidden")
+    assert out["logits"].dtype == numpy.float32
+    assert numpy.abs(out["logits"] - golden["main.logits"]).max() <= 1e-3
+    layers = [name for name in golden if name.startswith("main.hidden.layer_")]
+    assert set(out) == {"logits", "embeddings", *(f"hidden.{n}" for n in range(len(layers)))}
+    assert numpy.abs(out["embeddings"] - golden["main.hidden.embed"]).max() <= 1e-5
+    for layer in range(len(layers)):
+        want = golden[f"main.hidden.layer_{layer:02}"]
+        assert numpy.abs(out[f"hidden.{layer}"] - want).max() <= 1e-3
+
+
+@pytest.mark.parametrize("mode", [[], ["--exact"], ["--kv-dtype", "f32"]])
+def test_chunks_and_threads_change_no_byte_of_the_logits(ids_file, mode):
+    whole = logits(LLAMA, ids_file, "--hidden", *mode)
+    for arguments in (["--chunk", "1"], ["--chunk", "7"], ["--threads", "1"], ["--threads", "3"]):
+        assert same(whole, logits(LLAMA, ids_file, "--hidden", *mode, *arguments)), arguments
+    assert set(logits(LLAMA, ids_file, *mode)) == {"logits"}
+
+
+@pytest.mark.parametrize("model", ["llama", "gemma3", "quantized/llama_q4_g32"])
+def test_instruction_sets_change_no_byte_of_the_logits(ids_file, model):
+    flags = pathlib.Path("/proc/cpuinfo").read_text()
+    sets = {"scalar": True, "avx2": "avx2" in flags, "avx512": "avx512_vnni" in flags}
+    results = [logits(GOLDENS / model, ids_file, "--hidden", COHORT_ISA=name)
+               for name, present in sets.items() if present]
+    assert all(same(results[0], result) for result in results[1:])
+
+
+def test_a_folder_with_the_keys_of_published_configs_loads(tmp_path, ids_file):
+    for model in ("llama", "gemma3"):
+        hub = tmp_path / model
+        shutil.copytree(GOLDENS / model, hub)
+        (hub / "config_hub.json").rename(hub / "config.json")
+        assert same(logits(GOLDENS / model, ids_file), logits(hub, ids_file))
+
+
+def test_logits_are_written_to_the_named_file_or_not_at_all(tmp_path, ids_file):
+    out = tmp_path / "plain"
+    answer("logits", LLAMA, "--ids", ids_file, "--out", out)
+    assert "logits" in read_safetensors(out)
+    absent = tmp_path / "absent" / "out.safetensors"
+    assert str(absent) in refusal("logits", LLAMA, "--ids", ids_file, "--out", absent)
+    assert "/dev/full" in refusal("logits", LLAMA, "--ids", ids_file, "--out", "/dev/full")
+
+
+@pytest.mark.parametrize("text", ["[1, 2, 99999999]", "[-1]", "[]", '{"a": 1}', "[1.5]", "[true]",
+                                  "no json", "", "[[1]]", "[2147483648]"])
+def test_bad_ids_are_a_clear_error(tmp_path, text):
+    ids = tmp_path / "ids.json"
+    ids.write_text(text)
+    out = tmp_path / "out.safetensors"
+    assert str(ids) in refusal("logits", LLAMA, "--ids", ids, "--out", out)
+    assert not out.exists()
+    message = refusal("run", LLAMA, "--ids", ids)
+    assert "99999999" in message if "99999999" in text else str(ids) in message
+
+
+def test_a_missing_ids_file_is_a_clear_error(tmp_path):
+    ids = tmp_path / "absent.json"
+    assert str(ids) in refusal("logits", LLAMA, "--ids", ids, "--out", tmp_path / "o.safetensors")
+    assert str(ids) in refusal("run", LLAMA, "--ids", ids)
+
+
+# bench, version, help, usage
+
+def test_bench_prints_its_fields():
+    arguments = ["bench", LLAMA, "--prefill", "64", "--decode", "16", "--threads", "1"]
+    out = json.loads(answer(*arguments, "--json"))
+    assert out["threads"] == 1
+    assert (out["prefill_tokens"], out["decode_tokens"]) == (64, 16)
+    assert out["prefill_tok_s"] > 0 and out["decode_tok_s"] > 0
+    text = answer(*arguments, "--exact")
+    assert "prefill" in text and "decode" in text and "tok/s" in text
+    assert "2048" in refusal("bench", LLAMA, "--prefill", "2048")
+
+
+def test_version_and_help():
+    version = answer("--version")
+    assert version.startswith("cohort ") and "MLX" in version and version.count("\n") == 1
+    assert answer("-V") == version
+    overview = answer("--help")
+    assert answer() == overview == answer("-h")
+    for command in COMMANDS:
+        assert f"\n  {command} " in overview
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_reads_well(command):
+    text = answer(command, "--help")
+    assert f"\nUsage: cohort {command}" in text
+    assert "Example" in text
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 120
+    assert all(line == line.rstrip() for line in lines)
+    options = [line for line in lines if line.startswith("      --")]
+    assert options and all(len(line.split()) > 1 for line in options)
+
+
+@pytest.mark.parametrize("arguments", [
+    ["frobnicate"], ["--frobnicate"], ["logits", LLAMA], ["bench"], ["pull"],
+    ["run", LLAMA, "hi", "--temperature", "hot"], ["run", LLAMA, "hi", "--temperature", "-1"],
+    ["run", LLAMA, "hi", "--seed", "-1"], ["run", LLAMA, "hi", "--threads", "99999"],
+    ["run", LLAMA, "one", "two"], ["serve", "--port", "70000"], ["serve", "--host"],
+    ["bench", LLAMA, "--prefill", "0"], ["bench", LLAMA, "--context-tokens", "8"],
+    ["logits", LLAMA, "--ids", "x", "--out", "y", "--chunk", "0"],
+    ["run", LLAMA, "hi", "--kv-dtype", "int8"], ["ls", "--frobnicate"],
+    *[[command, "--frobnicate"] for command in COMMANDS],
+])
+def test_wrong_usage_exits_2(arguments):
+    message = refusal(*arguments, status=2)
+    assert any(str(argument).lstrip("-") in message for argument in arguments)
+
+
+def test_a_bad_environment_variable_is_named():
+    assert "COHORT_THREADS" in refusal("run", LLAMA, "hi", status=2, COHORT_THREADS="many")
+    assert "COHORT_ISA" in refusal("run", LLAMA, "hi", COHORT_ISA="mmx")
+
+
+# What is no model
+
+def damaged_models(folder):
+    def make(name, content):
+        path = folder / name
+        path.write_bytes(content)
+        return path
+
+    config = folder / "no_weights"
+    config.mkdir()
+    shutil.copy(LLAMA / "config.json", config)
+    cut = folder / "cut_weights"
+    shutil.copytree(LLAMA, cut)
+    weights = (cut / "model.safetensors").read_bytes()
+    (cut / "model.safetensors").write_bytes(weights[:len(weights) // 2])
+    foreign = folder / "foreign"
+    shutil.copytree(LLAMA, foreign)
+    text = json.loads((foreign / "config.json").read_text())
+    (foreign / "config.json").write_text(json.dumps({**text, "model_type": "gpt_oss"}))
+    (folder / "empty_folder").mkdir()
+    return [folder / "absent.gguf", make("text.gguf", b"not a model"), make("empty.gguf", b""),
+            make("head.gguf", b"GGUF\3\0\0\0"), folder / "empty_folder", config, cut, foreign]
+
+
+def test_what_is_no_model_gives_one_clear_line(tmp_path, ids_file):
+    for path in damaged_models(tmp_path):
+        for command in (["run", path, "hi"], ["bench", path], ["serve", path, "--port", "0"],
+                        ["logits", path, "--ids", ids_file, "--out", tmp_path / "o.safetensors"]):
+            done = cohort(*command)
+            assert done.returncode == 1, (command, done.stdout, done.stderr)
+            line = done.stderr.splitlines()[-1]
+            assert line.startswith("cohort: error: ") and len(line) < 600
+            assert path.name in line or "model.safetensors" in line, line
+            assert done.stdout == ""
+
+
+# Readers that go away, disks that are full
+
+@pytest.mark.parametrize("arguments", [["run", LLAMA, "hello", "--max-tokens", "400"], ["--help"]])
+def test_a_reader_that_goes_away_is_no_crash(arguments):
+    process = subprocess.Popen([COHORT, *map(str, arguments)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    process.stdout.read(1)
+    process.stdout.close()
+    error = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) in (0, 1, -signal.SIGPIPE)
+    assert b"terminate" not in error
+
+
+@pytest.mark.parametrize("arguments", [["run", LLAMA, "hello", "--max-tokens", "4"],
+                                       ["run", LLAMA, "hello", "--max-tokens", "4", "--json"],
+                                       ["bench", LLAMA, "--prefill", "8", "--decode", "2"],
+                                       ["--help"], ["--version"]])
+def test_a_full_disk_is_an_error(arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([COHORT, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE,
+                              timeout=60)
+    assert done.returncode == 1, done.stderr
+    assert b"No space left" in done.stderr

@@ -1,0 +1,295 @@
+"""The server as a process: start, signals, ports, names, memory."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import openai
+import pytest
+
+from conftest import ROOT, Server
+
+COHORT = os.environ.get("COHORT_BINARY", str(ROOT / "build" / "release" / "cohort"))
+LLAMA = ROOT / "tests" / "goldens" / "llama"
+HELLO = [{"role": "user", "content": "Say hello."}]
+
+
+@contextlib.contextmanager
+def serving(model=LLAMA, *arguments):
+    server = Server(model, *arguments)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+        server.process.wait(60)
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120)
+
+
+def chat(server, model=None, **options):
+    client = client_of(server)
+    model = model or client.models.list().data[0].id
+    options = {"max_tokens": 8, "temperature": 0, **options}
+    return client.chat.completions.create(model=model, messages=HELLO, **options)
+
+
+def get(url):
+    """Status and JSON of a GET; (None, None) if nobody listens."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+    except urllib.error.URLError:
+        return None, None
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def path_of(alias):
+    return pathlib.Path(subprocess.run([COHORT, "pull", alias], capture_output=True, text=True,
+                                       check=True).stdout.strip())
+
+
+def memory_kb(process, field):
+    for line in pathlib.Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1])
+    raise AssertionError(field)
+
+
+# Signals
+
+def open_stream(server, tokens):
+    stream = chat(server, stream=True, max_tokens=tokens, extra_body={"ignore_eos": True},
+                  stream_options={"include_usage": True})
+    chunks = iter(stream)
+    return [next(chunks), next(chunks), next(chunks)], chunks
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_running_answers_end_and_exits_0(number):
+    with serving() as server:
+        chunks, rest = open_stream(server, 1500)
+        server.process.send_signal(number)
+        chunks += rest
+        assert chunks[-1].usage.completion_tokens == 1500
+        assert chunks[-2].choices[0].finish_reason == "length"
+        assert server.process.wait(30) == 0
+    assert get(server.url + "/health") == (None, None)
+
+
+def test_a_second_signal_ends_at_once():
+    with serving() as server:
+        open_stream(server, 1900)
+        server.process.terminate()
+        time.sleep(0.1)
+        begin = time.monotonic()
+        server.process.terminate()
+        assert server.process.wait(30) == 128 + signal.SIGTERM
+        assert time.monotonic() - begin < 2
+
+
+def test_the_drain_is_bounded():
+    with serving("smollm2", "--drain-timeout-s", "1") as server:
+        _, rest = open_stream(server, 1900)
+        begin = time.monotonic()
+        server.process.terminate()
+        assert server.process.wait(30) == 0
+        assert time.monotonic() - begin < 10
+        chunks = []
+        with contextlib.suppress(Exception):  # of the client: the connection broke
+            chunks.extend(rest)
+        assert all(chunk.usage is None for chunk in chunks), "a cut answer looks whole"
+
+
+def loading_server(*arguments):
+    """A server that is loading a model, and its address."""
+    port = free_port()
+    process = subprocess.Popen([COHORT, "serve", "gemma3-270m", "--port", str(port), *arguments],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 60
+    while (state := get(url + "/health")) == (None, None):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    return process, url, state
+
+
+def test_health_says_loading_then_ok():
+    process, url, state = loading_server()
+    try:
+        assert state == (503, {"status": "loading"})
+        status, models = get(url + "/v1/models")
+        assert status == 200 and models["data"][0]["id"] == "gemma3-270m"
+        deadline = time.monotonic() + 120
+        while (now := get(url + "/health")) != (200, {"status": "ok"}):
+            assert now == (503, {"status": "loading"}) and time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_a_signal_while_loading_ends_at_once():
+    process, _, state = loading_server("--threads", "1")
+    assert state == (503, {"status": "loading"})
+    begin = time.monotonic()
+    process.terminate()
+    assert process.wait(60) == 0
+    assert time.monotonic() - begin < 1
+    assert "listening" not in process.stdout.read()
+
+
+def test_a_server_whose_terminal_is_gone_still_drains():
+    with serving() as server:
+        chat(server)
+    process = subprocess.Popen([COHORT, "serve", LLAMA, "--port", "0"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    url = process.stdout.readline().split()[-1]
+    process.stdout.close()
+    process.stderr.close()
+    assert get(url + "/health") == (200, {"status": "ok"})
+    process.terminate()
+    assert process.wait(30) == 0
+
+
+# Addresses and names
+
+def test_a_port_in_use_is_a_clear_error():
+    with serving() as server:
+        done = subprocess.run([COHORT, "serve", LLAMA, "--port", str(server.port)],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"cohort: error: cannot listen on 127.0.0.1:{server.port}")
+        assert done.stderr.count("\n") == 1
+        assert get(server.url + "/health")[0] == 200
+
+
+def test_the_printed_curl_works():
+    with serving() as server:
+        deadline = time.monotonic() + 30
+        while not any("messages" in line for line in server.output):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        text = "".join(server.output)
+        command = text[text.index("curl "):].rstrip()
+        done = subprocess.run(command + " -sS", shell=True, capture_output=True, text=True, timeout=60)
+        assert json.loads(done.stdout)["object"] == "chat.completion", done
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "::1"])
+def test_host(host):
+    if host == "::1":
+        with socket.socket(socket.AF_INET6) as probe:
+            try:
+                probe.bind(("::1", 0))
+            except OSError:
+                pytest.skip("this machine has no IPv6 loopback")
+    with serving(LLAMA, "--host", host) as server:
+        assert server.port > 0
+        assert get(server.url + "/health") == (200, {"status": "ok"})
+
+
+def test_a_host_that_is_not_here_is_a_clear_error():
+    for host in ("192.0.2.1", "no.such.host.invalid"):
+        done = subprocess.run([COHORT, "serve", LLAMA, "--host", host, "--port", "0"],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"cohort: error: cannot listen on {host}:0")
+
+
+def test_served_names_are_the_only_ones():
+    with serving(LLAMA, "--served-model-name", "first", "--served-model-name", "second") as server:
+        models = client_of(server).models.list().data
+        assert [model.id for model in models] == ["first", "second"]
+        for name in ("first", "second"):
+            assert chat(server, name).model == name
+        with pytest.raises(openai.NotFoundError):
+            chat(server, "llama")
+        assert '"model": "first"' in "".join(server.output)
+
+
+# Models
+
+def test_a_folder_is_served_with_its_template_and_context():
+    with serving(LLAMA) as server:
+        model, = client_of(server).models.list().data
+        assert model.id == "llama"
+        assert model.context_length == 2048
+        answer = chat(server)
+        assert answer.usage.completion_tokens > 0
+    with serving(LLAMA, "--context-tokens", "64") as server:
+        assert client_of(server).models.list().data[0].context_length == 64
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(server, max_tokens=64)
+        assert caught.value.code == "context_length_exceeded"
+        whole = chat(server, max_tokens=None, extra_body={"ignore_eos": True})
+        assert whole.usage.total_tokens == 64
+
+
+def test_a_gguf_file_is_served_under_its_name(tmp_path):
+    file = tmp_path / "my-model.gguf"
+    file.symlink_to(path_of("smollm2"))
+    with serving(file) as server:
+        assert client_of(server).models.list().data[0].id == "my-model"
+        assert chat(server).choices[0].message.content
+
+
+def test_a_model_without_template_says_so():
+    with serving("gemma3-270m", "--max-tokens", "4") as server:
+        with pytest.raises(openai.BadRequestError, match="chat-template"):
+            chat(server)
+        model = client_of(server).models.list().data[0].id
+        done = client_of(server).completions.create(model=model, prompt="The capital of France is",
+                                                    temperature=0)
+        assert done.usage.completion_tokens == 4
+
+
+def test_two_servers_share_one_model():
+    with serving("smollm2") as one, serving("smollm2") as two:
+        assert one.port != two.port
+        answers = {chat(server).choices[0].message.content for server in (one, two, one)}
+        assert len(answers) == 1
+
+
+def test_the_model_may_be_deleted_once_it_is_loaded(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(LLAMA, folder)
+    with serving(folder) as server:
+        before = chat(server).choices[0].message.content
+        shutil.rmtree(folder)
+        assert chat(server).choices[0].message.content == before
+
+
+@pytest.mark.parametrize("model, kv_bytes_per_token", [("smollm2", 30 * 2 * 3 * 64 * 2),
+                                                       ("gemma3-270m", 18 * 2 * 1 * 256 * 2)])
+def test_memory_is_little_more_than_the_model(model, kv_bytes_per_token, record_property):
+    file_bytes = path_of(model).stat().st_size
+    with serving(model) as server:
+        loaded, peak = (memory_kb(server.process, field) * 1024 for field in ("VmRSS", "VmHWM"))
+        client = client_of(server)
+        done = client.completions.create(model=model, prompt=[65] * 512, max_tokens=16, temperature=0,
+                                         extra_body={"ignore_eos": True})
+        used = memory_kb(server.process, "VmRSS") * 1024
+    print(f"{model}: file {file_bytes / 1e6:.1f} MB, after load {loaded / 1e6:.1f} MB, "
+          f"peak {peak / 1e6:.1f} MB, after 528 tokens {used / 1e6:.1f} MB")
+    record_property("loaded_mb", loaded / 1e6)
+    assert loaded <= 1.3 * file_bytes
+    assert peak <= 1.5 * file_bytes
+    assert used <= 1.3 * file_bytes + kv_bytes_per_token * done.usage.total_tokens + (200 << 20)
