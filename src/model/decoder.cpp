@@ -104,8 +104,9 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
     return weights.vector(at + name + ".weight", size, spec_.norm_offset);
   };
 
-  // Rounding hurts most before attention and at the head (docs/performance.md): those get 15 bits.
-  const Precision inner_precision = options.exact ? Precision::kF32 : Precision::kInt8;
+  // What reads the residual stream gets 15 bits: rounding there costs most (docs/performance.md).
+  const Precision reading = options.exact ? Precision::kF32 : Precision::kInt15;
+  const Precision writing = options.exact ? Precision::kF32 : Precision::kInt8;
   nn::DecoderBlock block;
   block.rope = spec_.layer_rope[static_cast<size_t>(layer)];
   block.qkv = {.norm = norm("input_layernorm", hidden),
@@ -117,7 +118,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                                         {at + "self_attn.k_proj.bias", kv_rows},
                                         {at + "self_attn.v_proj.bias", kv_rows}},
                                        {q_order, k_order}),
-               .precision = options.exact ? Precision::kF32 : Precision::kInt15};
+               .precision = reading};
   block.attention = {.geometry = kv.geometry,
                      .heads = spec_.heads,
                      .scale = spec_.query_scale,
@@ -132,7 +133,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
       .matrices = {weights.matrix(at + "self_attn.o_proj", hidden, q_rows)},
       .bias = weights.vectors({{at + "self_attn.o_proj.bias", hidden}}),
       .epilogue = Epilogue::kResidual,
-      .precision = inner_precision};
+      .precision = writing};
   const char* mlp_norm =
       spec_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
   const int inner = spec_.intermediate_size;
@@ -144,14 +145,14 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                        {{at + "mlp.gate_proj.bias", inner}, {at + "mlp.up_proj.bias", inner}}),
                    .epilogue = Epilogue::kGated,
                    .activation = spec_.activation,
-                   .precision = inner_precision};
+                   .precision = reading};
   block.down = {
       .post_norm = spec_.sandwich_norms ? norm("post_feedforward_layernorm", hidden) : nullptr,
       .norm_eps = spec_.norm_eps,
       .matrices = {weights.matrix(at + "mlp.down_proj", hidden, inner)},
       .bias = weights.vectors({{at + "mlp.down_proj.bias", hidden}}),
       .epilogue = Epilogue::kResidual,
-      .precision = inner_precision};
+      .precision = writing};
   blocks_.push_back(std::move(block));
 }
 

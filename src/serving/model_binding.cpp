@@ -41,6 +41,9 @@ ModelBinding::ModelBinding(BindingOptions options)
   template_ = load_template(checkpoint, options_.chat_template);
   generation_config_ = recommended_sampling(checkpoint);
   bos_id_ = leading_token(checkpoint, *tokenizer_);
+#ifdef __GLIBC__
+  ::malloc_trim(0);  // what building the tokenizer and the template took for a moment
+#endif
   model_ = model::load_model(checkpoint, options_.load, cpu_);
 
   const model::ModelShape& shape = model_->shape();
@@ -56,9 +59,6 @@ ModelBinding::ModelBinding(BindingOptions options)
       options_.context_tokens > 0 ? options_.context_tokens : shape.context_tokens;
   info_.vocab_size = shape.vocab_size;
   info_.has_chat_template = template_ != nullptr;
-#ifdef __GLIBC__
-  ::malloc_trim(0);  // what building the tokenizer and the template took for a moment
-#endif
   engine_ = std::make_unique<engine::Engine>(*model_, cpu_, *tokenizer_,
                                              end_tokens(checkpoint, *tokenizer_), options_.engine);
 }
