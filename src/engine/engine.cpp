@@ -158,8 +158,8 @@ void Engine::admit() {
       to.push_back(std::move(submission));
     }
     inbox_.swap(waiting);
+    stats_.rows = rows_.size() + taken.size();  // first: at no moment is a request in neither
     stats_.waiting = inbox_.size();
-    stats_.rows = rows_.size() + taken.size();
   }
   for (Submission& submission : gone) {
     end_stream(*submission.stream, {.finish = FinishReason::kCancelled});
@@ -193,7 +193,7 @@ std::vector<Engine::Outcome> Engine::iterate(const Plan& plan) {
     std::vector<PlannedGroup> decoding;
     std::vector<Outcome> failed;
     for (const PlannedGroup& group : plan.groups) {
-      if (group.tokens == 1 && group.samples) {
+      if (find(group.id).answering()) {
         decoding.push_back(group);
       } else {
         failed.push_back({group.id, 0, as_error(failure)});

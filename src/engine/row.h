@@ -39,6 +39,8 @@ class Row {
     return std::span(ids_).subspan(static_cast<size_t>(cache_.offset()));
   }
   RowState state() const;
+  /// Whether it has produced a token: a prompt may be, or end in, a single token, too.
+  bool answering() const { return ids_.size() > prompt_tokens_; }
 
   /// Picks the next token from this row's logits; changes nothing that a retry would see.
   int32_t sample(std::span<float> logits);

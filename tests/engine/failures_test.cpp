@@ -84,36 +84,44 @@ TEST_F(FailingEngine, ARowWhoseSamplerFailsIsTheOnlyOneToFail) {
   EXPECT_EQ(collect(*submit({200}, 3)).ids, counting(201, 3));
 }
 
+/// A prompt that ends in, or holds, the token that no forward survives.
+std::vector<int32_t> poisoned(size_t size, size_t at) {
+  std::vector<int32_t> ids(size, 5);
+  ids[at] = 3;
+  return ids;
+}
+
 TEST_F(FailingEngine, AForwardThatFailsOverAPromptLeavesRunningAnswersAlone) {
   model_.on_forward = [](std::span<const TokenGroup> groups) {
     if (holds(groups, 3)) throw Error(ErrorKind::kUnsupported, "not this one");
   };
+  model_.on_logits = [](int32_t token, std::span<float> logits) {
+    if (token == 300) logits[10] = 20;  // round and round, past the 3
+  };
   Engine& engine = start({.limits = {.prefill_tokens = 8, .mixed_tokens = 4}});
-  const auto one = submit({10}, 300), two = submit({20}, 300);
-  Answer first, second;
-  ASSERT_TRUE(eventually([&] {
-    first.take(one->drain());
-    second.take(two->drain());
-    return first.ids.size() > 2 && second.ids.size() > 2;
-  }));
-  std::vector<int32_t> poisoned(20, 5);
-  poisoned[11] = 3;
-  const Answer failed = collect(*submit(poisoned, 5));
-  EXPECT_TRUE(failed.ids.empty());
-  ASSERT_EQ(failed.finish, FinishReason::kError);
-  EXPECT_EQ(failed.error->kind(), ErrorKind::kUnsupported) << "whose fault it is stays";
-  EXPECT_STREQ(failed.error->what(), "not this one");
-  for (auto& [answer, stream] : {std::pair{&first, one}, std::pair{&second, two}}) {
-    const Answer rest = collect(*stream);
-    answer->ids.insert(answer->ids.end(), rest.ids.begin(), rest.ids.end());
-    EXPECT_EQ(rest.finish, FinishReason::kLength);
+  const auto one = submit({10}, 1 << 18, 1 << 20), two = submit({20}, 1 << 18, 1 << 20);
+  ASSERT_TRUE(eventually([&] { return engine.stats().iterations > 3; }));
+  // In the middle, alone, and alone in a last chunk: a prompt of one token is still a prompt.
+  for (const std::vector<int32_t>& prompt : {poisoned(20, 11), poisoned(1, 0), poisoned(21, 20)}) {
+    const Answer failed = collect(*submit(prompt, 5));
+    EXPECT_TRUE(failed.ids.empty());
+    ASSERT_EQ(failed.finish, FinishReason::kError);
+    EXPECT_EQ(failed.error->kind(), ErrorKind::kUnsupported) << "whose fault it is stays";
+    EXPECT_STREQ(failed.error->what(), "not this one");
   }
-  std::vector<int32_t> wanted = counting(11, 300);
-  EXPECT_EQ(first.ids, wanted);
-  for (int32_t& id : wanted) id += 10;
-  EXPECT_EQ(second.ids, wanted);
-  EXPECT_EQ(engine.stats().failed_forwards, 1U);
-  EXPECT_TRUE(engine.alive());
+  EXPECT_EQ(collect(*submit({100, 101}, 3)).ids, counting(102, 3));
+  EXPECT_EQ(engine.stats().failed_forwards, 3U);
+  for (const auto& [stream, first] : {std::pair{one, 11}, std::pair{two, 21}}) {
+    stream->cancel();
+    const Answer running = collect(*stream);
+    EXPECT_EQ(running.finish, FinishReason::kCancelled);
+    EXPECT_GT(running.ids.size(), 10U);
+    int32_t wanted = first;
+    for (int32_t id : running.ids) {
+      ASSERT_EQ(id, wanted);
+      wanted = id == 300 ? 10 : id + 1;
+    }
+  }
 }
 
 TEST_F(FailingEngine, AForwardThatAlwaysFailsEndsItsRowsAndTheEngineGoesOn) {
