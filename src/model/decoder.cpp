@@ -23,11 +23,12 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
   const auto kv_heads = config.integer("num_key_value_heads", {1, spec.heads}, spec.heads);
   const auto head_dim = config.integer("head_dim", {2, kernels::cpu::kMaxHeadDim},
                                        std::max(2, spec.shape.hidden_size / spec.heads));
-  if (spec.heads % kv_heads != 0 || head_dim % 2 != 0) {
+  // The bound again: a dimension derived from hidden_size has not met it, and kernels rely on it.
+  if (spec.heads % kv_heads != 0 || head_dim % 2 != 0 || head_dim > kernels::cpu::kMaxHeadDim) {
     fail(ErrorKind::kInvalidRequest,
          "{}: {} attention heads over {} kv heads of dimension {}: heads must be a multiple of kv "
-         "heads and the dimension even",
-         source.checkpoint.path, spec.heads, kv_heads, head_dim);
+         "heads and the dimension even, at most {}",
+         source.checkpoint.path, spec.heads, kv_heads, head_dim, kernels::cpu::kMaxHeadDim);
   }
   const bool bf16 = options.kv_bf16 && !options.exact;
   spec.shape.layers.assign(static_cast<size_t>(layers),

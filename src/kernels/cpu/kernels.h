@@ -36,7 +36,7 @@ struct KvGeometry {
   size_t block_bytes() const { return kv_heads * head_elements() * element_bytes(); }
 };
 constexpr int kBlockTokens = 64;
-constexpr int kMaxHeadDim = 1024;
+constexpr int kMaxHeadDim = 1024;   // of a KvGeometry: attention keeps heads on the stack
 constexpr int kSegmentBlocks = 16;  // keys of 16 blocks are reduced first, then merged in order
 
 /// Up to four queries of one row and kv head against the blocks [first_block, last_block), which
