@@ -175,11 +175,12 @@ void int_rows(const PackedMatrix& m, int tile, const QuantizedRows& x, int first
     for (int r = 0; r < MB; ++r) {
       const ptrdiff_t at = (first + r) * x.groups + g;
       const F x_scale = set1(x.scales[at]);
+      const int8_t* low = kWide ? x.low + at * kGroup : nullptr;
       for (int part = 0; part < kParts; ++part) {
         const int32_t* sums = x.sums + 2 * at;
         const I start = set1_i(-zero * (kParts == 2 ? sums[part] : sums[0] + sums[1]));
-        const I sum = dot_group<kWide>(w, x.codes + at * kGroup, x.low + at * kGroup,
-                                       part * 8 / kParts, (part + 1) * 8 / kParts, start);
+        const I sum = dot_group<kWide>(w, x.codes + at * kGroup, low, part * 8 / kParts,
+                                       (part + 1) * 8 / kParts, start);
         acc[r] = fma(to_float(sum), mul(scale[part], x_scale), acc[r]);
       }
     }
