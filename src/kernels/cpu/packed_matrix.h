@@ -103,10 +103,12 @@ struct DecodedGroup {
   float min;
 };
 
-/// Decodes inputs [32 * group, 32 * group + 32) of source row `row` (short rows: the missing codes
-/// equal `zero` and count for nothing).
+/// Decodes inputs [32 * group, 32 * group + 32) of source row `row` into `out`, where every code is
+/// `zero` and scales and min are 0.
+///   thread  any worker of the pool, several at once; must not throw
 using GroupDecoder = std::function<void(int64_t row, int64_t group, DecodedGroup& out)>;
 
+/// Packs rows x cols weights into memory of the arena; `decode` is asked for every row and group.
 PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int cols,
                             const QuantLayout& layout, const GroupDecoder& decode);
 /// `row(i)` returns the first of cols elements of type `element` (any alignment).
