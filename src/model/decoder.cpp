@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace cohort::model {
 
@@ -30,6 +31,10 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
          "heads and the dimension even, at most {}",
          source.checkpoint.path, spec.heads, kv_heads, head_dim, kernels::cpu::kMaxHeadDim);
   }
+  if (const double share = config.positive("partial_rotary_factor", 1.0); share != 1) {
+    fail(ErrorKind::kUnsupported, "{}: \"partial_rotary_factor\" is {}; supported: 1",
+         source.checkpoint.path, share);
+  }
   const bool bf16 = options.kv_bf16 && !options.exact;
   spec.shape.layers.assign(static_cast<size_t>(layers),
                            {{static_cast<int>(kv_heads), static_cast<int>(head_dim), bf16}, 0});
@@ -40,9 +45,16 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
 const boost::json::array* read_layer_types(const ConfigReader& config, const Source& source,
                                            size_t layers) {
   const boost::json::array* types = config.array("layer_types");
-  if (types != nullptr && types->size() != layers) {
+  if (types == nullptr) return nullptr;
+  if (types->size() != layers) {
     fail(ErrorKind::kInvalidRequest, "{}: \"layer_types\" has {} entries for {} layers",
          source.checkpoint.path, types->size(), layers);
+  }
+  for (const boost::json::value& type : *types) {
+    if (type == "full_attention" || type == "sliding_attention") continue;
+    fail(ErrorKind::kUnsupported,
+         "{}: \"layer_types\" holds {}; supported: full_attention, sliding_attention",
+         source.checkpoint.path, printable(boost::json::serialize(type)));
   }
   return types;
 }

@@ -70,6 +70,7 @@ std::unique_ptr<Model> gemma3(const Source& source, const LoadOptions& options,
            key);
     }
   }
+  config.only("hidden_activation", "gelu_pytorch_tanh");
   DecoderSpec spec = read_decoder_spec(config, source, options);
   const int dim = spec.shape.layers[0].geometry.head_dim;
   spec.query_scale = static_cast<float>(
