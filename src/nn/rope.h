@@ -32,7 +32,6 @@ class Rope {
   Rope(int dims, const RopeSettings& settings, std::span<const float> factors = {});
 
   int dims() const { return dims_; }
-  const std::vector<float>& inverse_frequencies() const { return inverse_frequencies_; }
   /// cos[dims / 2], sin[dims / 2] per position, of the angle rounded to f32, as in transformers.
   std::shared_ptr<const std::vector<float>> table(std::span<const int64_t> positions) const;
 
