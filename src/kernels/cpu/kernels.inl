@@ -495,13 +495,6 @@ void merge(float* a, const float* b, int value_stride) {
   }
 }
 
-inline uint16_t round_to_bf16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  if (value != value) return static_cast<uint16_t>((bits >> 16) | 64);  // keep NaN a NaN
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-}
-
 void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slot, const float* key,
               const float* value) {
   const int dim = geometry.head_dim;
@@ -513,7 +506,7 @@ void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slo
     for (int d = 0; d < dim; ++d) values[d] = convert(value[d]);
   };
   if (geometry.bf16) {
-    write(reinterpret_cast<uint16_t*>(block), round_to_bf16);
+    write(reinterpret_cast<uint16_t*>(block), f32_to_bf16);
   } else {
     write(reinterpret_cast<float*>(block), [](float v) { return v; });
   }

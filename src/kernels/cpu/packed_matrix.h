@@ -136,5 +136,14 @@ inline float bf16_to_f32(uint16_t bits) {
   __builtin_memcpy(&value, &wide, 4);
   return value;
 }
+/// Rounds to nearest even; a NaN stays a NaN.
+inline uint16_t f32_to_bf16(float value) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, 4);
+  if (value != value) return static_cast<uint16_t>((bits >> 16) | 64);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+/// Element `index` of an array of this type; any alignment.
+float load_float(ScaleType type, const std::byte* data, int64_t index);
 
 }  // namespace cohort::kernels::cpu
