@@ -16,7 +16,6 @@ class BlockPool {
   std::byte* take();
   void give_back(std::byte* block) { free_.push_back(block); }
 
-  size_t block_bytes() const { return block_bytes_; }
   size_t total_blocks() const { return slabs_.size() * kSlabBlocks; }
   size_t used_blocks() const { return total_blocks() - free_.size(); }
 

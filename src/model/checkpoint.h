@@ -20,8 +20,7 @@ struct ChatTemplate {
 
 /// What was found at a MODEL path: checked for consistency, not interpreted (families do that).
 /// Move-only. Nothing is read into memory but the small JSON files; tensors stay in mapped files.
-///   source  Hugging Face model folders (transformers, mlx-lm), huggingface_hub's cache layout,
-///   GGUF
+///   source  Hugging Face model folders (transformers, mlx-lm), huggingface_hub's cache, GGUF
 struct Checkpoint {
   /// Opens a GGUF file, or a folder with config.json and model*.safetensors (exactly the shards of
   /// model.safetensors.index.json if there is one).

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace cohort::model {
 
@@ -52,6 +53,13 @@ std::string ConfigReader::text(std::string_view key, std::string_view fallback) 
   if (value == nullptr) return std::string(fallback);
   if (!value->is_string()) fail_key(key, "a string");
   return std::string(value->get_string());
+}
+
+void ConfigReader::only(std::string_view key, std::string_view supported) const {
+  const std::string value = text(key, supported);
+  if (value == supported) return;
+  fail(ErrorKind::kUnsupported, "{}: \"{}\" is {}; supported: {}", file_, key, printable(value),
+       supported);
 }
 
 const json::object* ConfigReader::object(std::string_view key) const {

@@ -25,6 +25,9 @@ class ConfigReader {
   double positive(std::string_view key, std::optional<double> fallback = {}) const;
   bool boolean(std::string_view key, bool fallback) const;
   std::string text(std::string_view key, std::string_view fallback) const;
+  /// Accepts a setting of which this build has one variant: that one, or nothing at `key`.
+  ///   throws  Error{kUnsupported} naming any other
+  void only(std::string_view key, std::string_view supported) const;
   /// The object at `key`, or nullptr if absent or null.
   const boost::json::object* object(std::string_view key) const;
   const boost::json::array* array(std::string_view key) const;

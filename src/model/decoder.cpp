@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace cohort::model {
 
@@ -23,11 +24,16 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
   const auto kv_heads = config.integer("num_key_value_heads", {1, spec.heads}, spec.heads);
   const auto head_dim = config.integer("head_dim", {2, kernels::cpu::kMaxHeadDim},
                                        std::max(2, spec.shape.hidden_size / spec.heads));
-  if (spec.heads % kv_heads != 0 || head_dim % 2 != 0) {
+  // The bound again: a dimension derived from hidden_size has not met it, and kernels rely on it.
+  if (spec.heads % kv_heads != 0 || head_dim % 2 != 0 || head_dim > kernels::cpu::kMaxHeadDim) {
     fail(ErrorKind::kInvalidRequest,
          "{}: {} attention heads over {} kv heads of dimension {}: heads must be a multiple of kv "
-         "heads and the dimension even",
-         source.checkpoint.path, spec.heads, kv_heads, head_dim);
+         "heads and the dimension even, at most {}",
+         source.checkpoint.path, spec.heads, kv_heads, head_dim, kernels::cpu::kMaxHeadDim);
+  }
+  if (const double share = config.positive("partial_rotary_factor", 1.0); share != 1) {
+    fail(ErrorKind::kUnsupported, "{}: \"partial_rotary_factor\" is {}; supported: 1",
+         source.checkpoint.path, share);
   }
   const bool bf16 = options.kv_bf16 && !options.exact;
   spec.shape.layers.assign(static_cast<size_t>(layers),
@@ -39,9 +45,16 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
 const boost::json::array* read_layer_types(const ConfigReader& config, const Source& source,
                                            size_t layers) {
   const boost::json::array* types = config.array("layer_types");
-  if (types != nullptr && types->size() != layers) {
+  if (types == nullptr) return nullptr;
+  if (types->size() != layers) {
     fail(ErrorKind::kInvalidRequest, "{}: \"layer_types\" has {} entries for {} layers",
          source.checkpoint.path, types->size(), layers);
+  }
+  for (const boost::json::value& type : *types) {
+    if (type == "full_attention" || type == "sliding_attention") continue;
+    fail(ErrorKind::kUnsupported,
+         "{}: \"layer_types\" holds {}; supported: full_attention, sliding_attention",
+         source.checkpoint.path, printable(boost::json::serialize(type)));
   }
   return types;
 }

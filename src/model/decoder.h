@@ -52,7 +52,8 @@ class Decoder : public Model {
 /// Reads what all of these families share: sizes, eps, context, and layer geometry (no windows).
 DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
                               const LoadOptions& options);
-/// The "layer_types" of the config, one per layer, or nullptr.
+/// The "layer_types" of the config, one per layer, each "full_attention" or "sliding_attention"; or
+/// nullptr.
 const boost::json::array* read_layer_types(const ConfigReader& config, const Source& source,
                                            size_t layers);
 /// Reads one rotary object ("rope_parameters" or "rope_scaling" form; null = plain).

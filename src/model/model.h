@@ -41,14 +41,13 @@ class Model {
 
   /// Feeds every group's tokens in one pack.
   ///   layer_outputs  if not null, receives the embeddings and then the output of every layer
-  ///   returns        the last layer's output [tokens, hidden], lazy; rows in the order of the
-  ///   groups effect         reserves cache space now; writes K and V behind each cache's offset
-  ///   when
+  ///   returns        the last layer's output [tokens, hidden], lazy, in the order of the groups
+  ///   effect         reserves cache space now; writes K and V behind each cache's offset when
   ///                  evaluated. The caller commits, or repeats with the same tokens.
   virtual mx::array forward(std::span<const TokenGroup> groups,
                             std::vector<mx::array>* layer_outputs) = 0;
-  /// Final norm and output head for some rows of a forward's result.   ->   [rows, vocab] f32
-  /// logits
+  /// Final norm and output head for some rows of a forward's result.
+  ///   returns  logits [rows, vocab] f32, lazy
   virtual mx::array project(const mx::array& hidden, std::vector<int32_t> rows) = 0;
 };
 

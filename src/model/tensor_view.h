@@ -98,8 +98,7 @@ struct TensorView {
 
 /// The bytes that a tensor of this type and shape takes.
 ///   returns  nullopt if a dimension is negative, the innermost one is no whole number of blocks,
-///   or
-///            the product leaves int64 (an empty tensor's other dimensions count for that, too)
+///            or the product leaves int64 (an empty tensor's other dimensions count for it, too)
 std::optional<int64_t> stored_bytes(TensorType type, std::span<const int64_t> shape);
 
 /// The shape as "[2, 3]".

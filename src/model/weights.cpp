@@ -1,7 +1,6 @@
 #include "model/weights.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 
@@ -11,6 +10,7 @@ namespace {
 using kernels::cpu::CodeType;
 using kernels::cpu::DecodedGroup;
 using kernels::cpu::kGroup;
+using kernels::cpu::load_float;
 using kernels::cpu::PackedMatrix;
 using kernels::cpu::QuantLayout;
 using kernels::cpu::ScaleType;
@@ -39,18 +39,6 @@ std::optional<CodeType> dense_type(TensorType type) {
 ScaleType scale_type(TensorType type) {
   if (type == TensorType::kF16) return ScaleType::kF16;
   return type == TensorType::kBF16 ? ScaleType::kBF16 : ScaleType::kF32;
-}
-
-float float_at(TensorType type, const std::byte* data, int64_t index) {
-  if (type == TensorType::kF32) {
-    float value;
-    std::memcpy(&value, data + index * 4, 4);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data + index * 2, 2);
-  return type == TensorType::kF16 ? kernels::cpu::f16_to_f32(bits)
-                                  : kernels::cpu::bf16_to_f32(bits);
 }
 
 /// Code `index` of a row packed `bits` wide, least significant bit first.
@@ -154,8 +142,8 @@ PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols,
           out.codes[i] = code_at(codes, group * kGroup + i, q.bits);
         }
         const int64_t g = at * groups + group * kGroup / q.group_size;
-        out.scale[0] = out.scale[1] = float_at(scales->type, scales->bytes.data(), g);
-        out.min = float_at(scales->type, biases->bytes.data(), g);
+        out.scale[0] = out.scale[1] = load_float(layout.scale, scales->bytes.data(), g);
+        out.min = load_float(layout.scale, biases->bytes.data(), g);
       });
   source_.checkpoint.drop_pages(*weight);
   return packed;
@@ -169,9 +157,10 @@ const float* Weights::vector(const std::string& name, int size, float offset, Ro
         fmt::format("{} has type {}, must be F32, F16 or BF16", view->name, info(view->type).name));
     return nullptr;
   }
+  const ScaleType type = scale_type(view->type);
   std::vector<float>& out = store_.vectors.emplace_back(size);
   for (int i = 0; i < size; ++i) {
-    out[i] = float_at(view->type, view->bytes.data(), stored_row(order, size, i)) + offset;
+    out[i] = load_float(type, view->bytes.data(), stored_row(order, size, i)) + offset;
   }
   return out.data();
 }

@@ -32,10 +32,10 @@ class Weights {
   Weights(const Source& source, kernels::cpu::Cpu& cpu);
 
   /// MODULE.weight [rows, cols], dense, MLX-quantized (MODULE.scales) or in a GGUF block format.
+  ///   returns  never null; without data if the tensor is missing or misshapen (finish says so)
   const kernels::cpu::PackedMatrix* matrix(const std::string& module, int rows, int cols,
                                            RowOrder order = {});
-  /// A float tensor of `size` elements, plus `offset`; null if it is missing (`finish` will say
-  /// so).
+  /// A float tensor of `size` elements, plus `offset`; null if it is missing (finish says so).
   const float* vector(const std::string& name, int size, float offset = 0, RowOrder order = {});
   bool has(const std::string& name) const;
   /// Several vectors end to end; null if none of them is in the checkpoint.
@@ -44,6 +44,7 @@ class Weights {
   /// Tensors whose stored name contains `part` are not asked for and are no error.
   void ignore(const std::string& part) { ignored_.push_back(part); }
 
+  /// Gives the weights away: call once, last.
   ///   throws  Error{kInvalidRequest} listing every missing, misshapen and unused tensor
   WeightStore finish();
 

@@ -26,14 +26,13 @@ struct RopeSettings {
 class Rope {
  public:
   Rope() = default;
+  ///   dims     even
   ///   factors  divide the frequency of each pair (GGUF rope_freqs.weight); empty = none
   ///   throws   Error{kUnsupported} for a type that is not listed above
   Rope(int dims, const RopeSettings& settings, std::span<const float> factors = {});
 
   int dims() const { return dims_; }
-  const std::vector<float>& inverse_frequencies() const { return inverse_frequencies_; }
-  /// cos[dims / 2], sin[dims / 2] per position, as f32 of the f32 angle (as transformers computes
-  /// it).
+  /// cos[dims / 2], sin[dims / 2] per position, of the angle rounded to f32, as in transformers.
   std::shared_ptr<const std::vector<float>> table(std::span<const int64_t> positions) const;
 
  private:

@@ -11,8 +11,8 @@ struct AttentionRow {
   int first_token;  // in the pack
   int tokens;
   int64_t first_position;  // absolute position of the first token
-  std::byte* const*
-      blocks;  // block i holds positions [64 i, 64 i + 64); those before a window may be null
+  /// Block i holds positions [64 i, 64 i + 64); those before a window may be null.
+  std::byte* const* blocks;
 };
 
 /// One attention layer: [per-head norm] -> rope -> append to the blocks -> attend to what is

@@ -11,7 +11,7 @@ namespace cohort::kernels::cpu {
 enum class Activation { kSilu, kGeluTanh };
 
 /// Activation rows as integers per group of 32: x ~ scale * code, |code| <= 127; or, with `low`, a
-/// code of 15 bits in two bytes: 128 * code + low.
+/// code of 15 bits in two bytes: 128 * code + low. Sums are of whole codes.
 struct QuantizedRows {
   int8_t* codes;       // [rows, groups * 32], 0 beyond cols
   int8_t* low;         // [rows, groups * 32] in [-64, 64], or null
@@ -36,7 +36,7 @@ struct KvGeometry {
   size_t block_bytes() const { return kv_heads * head_elements() * element_bytes(); }
 };
 constexpr int kBlockTokens = 64;
-constexpr int kMaxHeadDim = 1024;
+constexpr int kMaxHeadDim = 1024;   // of a KvGeometry: attention keeps heads on the stack
 constexpr int kSegmentBlocks = 16;  // keys of 16 blocks are reduced first, then merged in order
 
 /// Up to four queries of one row and kv head against the blocks [first_block, last_block), which
@@ -88,9 +88,10 @@ extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;  // null members where not built for this architecture
 extern const Kernels kAvx512Kernels;
 
-/// The sets that this machine can run, best first; the last is scalar. COHORT_ISA names one to
-/// force.
+/// The sets that this machine can run, best first; the last is scalar.
 std::vector<const Kernels*> available_kernels();
+/// The first of them, or the one that the environment variable COHORT_ISA names.
+///   throws  Error{kUnsupported} listing the sets if this machine has none of that name
 const Kernels& best_kernels();
 
 }  // namespace cohort::kernels::cpu

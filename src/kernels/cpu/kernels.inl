@@ -175,11 +175,12 @@ void int_rows(const PackedMatrix& m, int tile, const QuantizedRows& x, int first
     for (int r = 0; r < MB; ++r) {
       const ptrdiff_t at = (first + r) * x.groups + g;
       const F x_scale = set1(x.scales[at]);
+      const int8_t* low = kWide ? x.low + at * kGroup : nullptr;
       for (int part = 0; part < kParts; ++part) {
         const int32_t* sums = x.sums + 2 * at;
         const I start = set1_i(-zero * (kParts == 2 ? sums[part] : sums[0] + sums[1]));
-        const I sum = dot_group<kWide>(w, x.codes + at * kGroup, x.low + at * kGroup,
-                                       part * 8 / kParts, (part + 1) * 8 / kParts, start);
+        const I sum = dot_group<kWide>(w, x.codes + at * kGroup, low, part * 8 / kParts,
+                                       (part + 1) * 8 / kParts, start);
         acc[r] = fma(to_float(sum), mul(scale[part], x_scale), acc[r]);
       }
     }
@@ -494,13 +495,6 @@ void merge(float* a, const float* b, int value_stride) {
   }
 }
 
-inline uint16_t round_to_bf16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  if (value != value) return static_cast<uint16_t>((bits >> 16) | 64);  // keep NaN a NaN
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-}
-
 void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slot, const float* key,
               const float* value) {
   const int dim = geometry.head_dim;
@@ -512,7 +506,7 @@ void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slo
     for (int d = 0; d < dim; ++d) values[d] = convert(value[d]);
   };
   if (geometry.bf16) {
-    write(reinterpret_cast<uint16_t*>(block), round_to_bf16);
+    write(reinterpret_cast<uint16_t*>(block), f32_to_bf16);
   } else {
     write(reinterpret_cast<float*>(block), [](float v) { return v; });
   }

@@ -37,9 +37,11 @@ struct MatmulStep {
 };
 
 /// Runs the step.
-///   x         [rows, cols]     residual  [rows, outputs] (kResidual) or null     out  [rows,
-///   outputs] invariant a row of `out` depends on its row of x alone: not on rows, threads or
-///   kernels thread    see Cpu
+///   x          [rows, cols]
+///   residual   [rows, outputs], kResidual only, else null
+///   out        [rows, outputs]; may not overlap x or residual
+///   invariant  a row of `out` depends on its row of x alone: not on rows, threads or kernels
+///   thread     see Cpu
 void matmul(Cpu& cpu, const MatmulStep& step, const float* x, const float* residual, int rows,
             float* out);
 

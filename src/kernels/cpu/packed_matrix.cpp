@@ -24,27 +24,10 @@ void store_scales(ScaleType type, const float* values, std::byte* out) {
       std::memcpy(out + lane * 4, values + lane, 4);
       continue;
     }
-    uint16_t bits;
-    if (type == ScaleType::kF16) {
-      bits = f32_to_f16(values[lane]);
-    } else {
-      uint32_t wide;
-      std::memcpy(&wide, values + lane, 4);
-      bits = static_cast<uint16_t>(wide >> 16);
-    }
+    const uint16_t bits =
+        type == ScaleType::kF16 ? f32_to_f16(values[lane]) : f32_to_bf16(values[lane]);
     std::memcpy(out + lane * 2, &bits, 2);
   }
-}
-
-float load_scale(ScaleType type, const std::byte* in, int lane) {
-  if (type == ScaleType::kF32) {
-    float value;
-    std::memcpy(&value, in + lane * 4, 4);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, in + lane * 2, 2);
-  return type == ScaleType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
 /// Interleaves sixteen decoded rows of one group.
@@ -164,7 +147,7 @@ void PackedMatrix::unpack_row(int index, float* out) const {
                        : element == CodeType::kF16 ? ScaleType::kF16
                                                    : ScaleType::kBF16;
     for (int k = 0; k < cols; ++k, p += kTileRows * dense_bytes(element)) {
-      out[k] = load_scale(scale, p, lane);
+      out[k] = load_float(scale, p, lane);
     }
     return;
   }
@@ -174,16 +157,27 @@ void PackedMatrix::unpack_row(int index, float* out) const {
     const auto* codes = reinterpret_cast<const uint8_t*>(p);
     const std::byte* scales = p + code_bytes();
     const float min =
-        layout.has_min ? load_scale(layout.scale, scales + parts * vector_bytes, lane) : 0.0f;
+        layout.has_min ? load_float(layout.scale, scales + parts * vector_bytes, lane) : 0.0f;
     for (int k = 0; k < kGroup && g * kGroup + k < cols; ++k) {
       const int code = layout.code == CodeType::kU8
                            ? codes[(k / 4) * 64 + lane * 4 + k % 4]
                            : (codes[(k % 16 / 4) * 64 + lane * 4 + k % 4] >> (k < 16 ? 0 : 4)) & 15;
       const float scale =
-          load_scale(layout.scale, scales + (k / layout.group) * vector_bytes, lane);
+          load_float(layout.scale, scales + (k / layout.group) * vector_bytes, lane);
       out[g * kGroup + k] = std::fma(scale, static_cast<float>(code - layout.zero), min);
     }
   }
+}
+
+float load_float(ScaleType type, const std::byte* data, int64_t index) {
+  if (type == ScaleType::kF32) {
+    float value;
+    std::memcpy(&value, data + index * 4, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, data + index * 2, 2);
+  return type == ScaleType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
 float f16_to_f32(uint16_t bits) {

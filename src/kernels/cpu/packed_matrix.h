@@ -103,10 +103,12 @@ struct DecodedGroup {
   float min;
 };
 
-/// Decodes inputs [32 * group, 32 * group + 32) of source row `row` (short rows: the missing codes
-/// equal `zero` and count for nothing).
+/// Decodes inputs [32 * group, 32 * group + 32) of source row `row` into `out`, where every code is
+/// `zero` and scales and min are 0.
+///   thread  any worker of the pool, several at once; must not throw
 using GroupDecoder = std::function<void(int64_t row, int64_t group, DecodedGroup& out)>;
 
+/// Packs rows x cols weights into memory of the arena; `decode` is asked for every row and group.
 PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int cols,
                             const QuantLayout& layout, const GroupDecoder& decode);
 /// `row(i)` returns the first of cols elements of type `element` (any alignment).
@@ -134,5 +136,14 @@ inline float bf16_to_f32(uint16_t bits) {
   __builtin_memcpy(&value, &wide, 4);
   return value;
 }
+/// Rounds to nearest even; a NaN stays a NaN.
+inline uint16_t f32_to_bf16(float value) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, 4);
+  if (value != value) return static_cast<uint16_t>((bits >> 16) | 64);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+/// Element `index` of an array of this type; any alignment.
+float load_float(ScaleType type, const std::byte* data, int64_t index);
 
 }  // namespace cohort::kernels::cpu

@@ -1,4 +1,4 @@
-// The kernels compiled for portable.
+// The kernels in portable C++.
 
 #include <algorithm>
 #include <cmath>

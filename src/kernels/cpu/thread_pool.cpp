@@ -38,9 +38,10 @@ void ThreadPool::run(size_t n, Function function, void* context) {
     return;
   }
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
-  function_.store(function, std::memory_order_relaxed);
-  context_.store(context, std::memory_order_relaxed);
-  count_.store(static_cast<uint32_t>(n), std::memory_order_relaxed);
+  // Release: who reads one of these has seen the last ticket closed, and can claim nothing with it.
+  function_.store(function, std::memory_order_release);
+  context_.store(context, std::memory_order_release);
+  count_.store(static_cast<uint32_t>(n), std::memory_order_release);
   done_.store(0, std::memory_order_relaxed);
   ticket_.store(uint64_t{epoch} << 32, std::memory_order_release);
   epoch_.store(epoch, std::memory_order_seq_cst);

@@ -2,7 +2,6 @@
 //   source  transformers models/gemma3; mlx-lm models/gemma3_text.py; GGUF architecture "gemma3"
 
 #include <cmath>
-#include <cstring>
 
 #include "base/error.h"
 #include "model/decoder.h"
@@ -21,11 +20,8 @@ bool is_global(const boost::json::array* types, int64_t pattern, size_t layer) {
 float embedding_scale(int hidden, TensorType type) {
   const float scale = std::sqrt(static_cast<float>(hidden));
   if (type == TensorType::kF16) return kernels::cpu::f16_to_f32(kernels::cpu::f32_to_f16(scale));
-  if (type != TensorType::kBF16) return scale;
-  uint32_t bits;
-  std::memcpy(&bits, &scale, 4);
-  return kernels::cpu::bf16_to_f32(
-      static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
+  if (type == TensorType::kBF16) return kernels::cpu::bf16_to_f32(kernels::cpu::f32_to_bf16(scale));
+  return scale;
 }
 
 void set_layers(DecoderSpec& spec, const ConfigReader& config, const Source& source) {
@@ -70,6 +66,7 @@ std::unique_ptr<Model> gemma3(const Source& source, const LoadOptions& options,
            key);
     }
   }
+  config.only("hidden_activation", "gelu_pytorch_tanh");
   DecoderSpec spec = read_decoder_spec(config, source, options);
   const int dim = spec.shape.layers[0].geometry.head_dim;
   spec.query_scale = static_cast<float>(

@@ -12,9 +12,9 @@ namespace {
 
 /// Layers listed as "sliding_attention" (or, for Mistral, all of them) see `sliding_window` keys.
 void set_windows(DecoderSpec& spec, const ConfigReader& config, const Source& source) {
+  const boost::json::array* types = read_layer_types(config, source, spec.shape.layers.size());
   const int64_t window = config.integer("sliding_window", {1, 1 << 28}, 0);
   if (window == 0) return;
-  const boost::json::array* types = read_layer_types(config, source, spec.shape.layers.size());
   for (size_t i = 0; i < spec.shape.layers.size(); ++i) {
     const bool sliding =
         types != nullptr ? (*types)[i] == "sliding_attention" : source.family == "mistral";
@@ -36,6 +36,7 @@ std::vector<float> frequency_factors(const Source& source) {
 std::unique_ptr<Model> llama(const Source& source, const LoadOptions& options,
                              kernels::cpu::Cpu& cpu) {
   const ConfigReader config(source.config, source.checkpoint.path);
+  config.only("hidden_act", "silu");
   DecoderSpec spec = read_decoder_spec(config, source, options);
   const int dim = spec.shape.layers[0].geometry.head_dim;
   spec.query_scale = 1.0f / std::sqrt(static_cast<float>(dim));
