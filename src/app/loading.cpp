@@ -1,5 +1,6 @@
 #include "app/loading.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -35,7 +36,9 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
   options.context_tokens = settings.context_tokens;
   options.load = load_options(settings);
   options.engine.max_rows = static_cast<size_t>(settings.max_rows);
-  options.engine.limits.prefill_tokens = settings.prefill_chunk_tokens;
+  engine::SchedulerLimits& limits = options.engine.limits;
+  limits.prefill_tokens = settings.prefill_chunk_tokens;
+  limits.mixed_tokens = std::min(limits.mixed_tokens, limits.prefill_tokens);
   options.sampling.temperature = settings.temperature;
   options.sampling.top_p = settings.top_p;
   options.sampling.top_k = settings.top_k;

@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "model/model.h"
 #include "model/source.h"
 
@@ -43,8 +44,8 @@ std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOption
       known += (known.empty() ? "" : ", ") + std::string(name);
     }
   }
-  fail(ErrorKind::kUnsupported, "{}: model type \"{}\" is not supported; supported: {}",
-       checkpoint.path, source.family, known);
+  fail(ErrorKind::kUnsupported, "{}: model type {} is not supported; supported: {}",
+       checkpoint.path, printable(source.family), known);
 }
 
 }  // namespace cohort::model

@@ -95,6 +95,17 @@ json::object gguf_config(const GgufMetadata& m) {
   number("rope_theta", "rope.freq_base");
   config["vocab_size"] = m.get<std::vector<std::string_view>>("tokenizer.ggml.tokens").size();
   config["rope_scaling"] = gguf_rope_scaling(m, arch);
+  if (const auto dims = m.find<int64_t>(arch + ".rope.dimension_count")) {
+    const auto head_dim = m.find<int64_t>(arch + ".attention.key_length");
+    const auto width = m.find<int64_t>(arch + ".embedding_length");
+    const auto heads = m.find<int64_t>(arch + ".attention.head_count");
+    const int64_t channels = head_dim                       ? *head_dim
+                             : width && heads && *heads > 0 ? *width / *heads
+                                                            : 0;
+    if (channels > 0) {
+      config["partial_rotary_factor"] = static_cast<double>(*dims) / static_cast<double>(channels);
+    }
+  }
   if (arch == "gemma3") {
     // The file states the global rope only; local layers and the query scale are Gemma 3's own.
     config["rope_local_base_freq"] = 10000.0;

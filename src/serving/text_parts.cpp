@@ -26,7 +26,8 @@ text::GgufVocabulary gguf_vocabulary(const model::GgufMetadata& m) {
     v.merges.emplace_back(merge);
   }
   const auto id = [&](const char* key) {
-    return static_cast<int32_t>(m.find<int64_t>(key).value_or(-1));
+    const int64_t value = m.find<int64_t>(key).value_or(-1);
+    return value < INT32_MAX ? static_cast<int32_t>(value) : -1;
   };
   v.bos_id = id("tokenizer.ggml.bos_token_id");
   v.eos_id = id("tokenizer.ggml.eos_token_id");
@@ -99,7 +100,8 @@ std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint,
   if (checkpoint.gguf) {
     const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
     for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
-      if (const auto id = m.find<int64_t>(key)) ids.insert(static_cast<int32_t>(*id));
+      const auto id = m.find<int64_t>(key);
+      if (id && *id >= 0 && *id < INT32_MAX) ids.insert(static_cast<int32_t>(*id));
     }
     // A GGUF file names one end token; chat models end turns with these, too.
     names.insert(names.end(),
@@ -128,16 +130,23 @@ int32_t leading_token(const model::Checkpoint& checkpoint, const text::Tokenizer
 engine::SamplingOptions recommended_sampling(const model::Checkpoint& checkpoint) {
   engine::SamplingOptions sampling;
   if (!checkpoint.generation_config) return sampling;
-  const auto number = [&](const char* key) -> std::optional<float> {
+  const auto number = [&](const char* key, double low, double high) -> std::optional<float> {
     const json::value* value = checkpoint.generation_config->if_contains(key);
-    if (value == nullptr || !value->is_number()) return std::nullopt;
-    return value->to_number<float>();
+    if (value == nullptr || value->is_null()) return std::nullopt;
+    const double n = value->is_number() ? value->to_number<double>() : low - 1;
+    if (!(n >= low && n <= high)) {
+      fail(ErrorKind::kInvalidRequest, "{}: generation_config.json: \"{}\" must be from {} to {}",
+           checkpoint.path, key, low, high);
+    }
+    return static_cast<float>(n);
   };
-  sampling.temperature = number("temperature");
-  sampling.top_p = number("top_p");
-  sampling.min_p = number("min_p");
-  sampling.repetition_penalty = number("repetition_penalty");
-  if (const auto k = number("top_k")) sampling.top_k = static_cast<int32_t>(*k);
+  sampling.temperature = number("temperature", 0, 100);
+  sampling.top_p = number("top_p", 1e-6, 1);
+  sampling.min_p = number("min_p", 0, 1);
+  sampling.repetition_penalty = number("repetition_penalty", 1e-3, 100);
+  if (const auto k = number("top_k", 0, 1 << 24)) sampling.top_k = static_cast<int32_t>(*k);
+  const json::value* sample = checkpoint.generation_config->if_contains("do_sample");
+  if (sample != nullptr && sample->is_bool() && !sample->get_bool()) sampling.temperature = 0.0f;
   return sampling;
 }
 

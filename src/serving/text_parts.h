@@ -30,7 +30,8 @@ std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::To
 /// The token to put before plain text, or -1.
 int32_t leading_token(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer);
 
-/// Sampling values of generation_config.json.
+/// Sampling values of generation_config.json; "do_sample": false is temperature 0.
+///   throws  Error{kInvalidRequest} naming a value outside its range
 engine::SamplingOptions recommended_sampling(const model::Checkpoint& checkpoint);
 
 }  // namespace cohort::serving

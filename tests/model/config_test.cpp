@@ -70,7 +70,7 @@ TEST(Config, AWrongValueIsNamedWithWhatIsAllowed) {
       {"llama", {{"model_type", nullptr}}, "config has no \"model_type\""},
       {"llama",
        {{"rope_parameters", {{"rope_type", "warp"}}}},
-       "rope type \"warp\" is not supported"},
+       "is not supported: default, linear, llama3, yarn"},
       {"llama",
        {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 0}}}},
        "\"factor\" must be"},

@@ -47,7 +47,7 @@ void append_token(Cpu& cpu, const AttentionStep& step, const AttentionRow& row, 
 struct QueryTile {
   const AttentionRow* row;
   int kv_head;
-  int first;  // query number = token * group + head
+  int64_t first;  // query number = token * group + head
   int count;
   int64_t begin_block, end_block;
 };
@@ -57,8 +57,9 @@ std::vector<QueryTile> query_tiles(const AttentionStep& step, std::span<const At
   std::vector<QueryTile> tiles;
   for (const AttentionRow& row : rows) {
     for (int kv_head = 0; kv_head < step.geometry.kv_heads; ++kv_head) {
-      for (int first = 0; first < row.tokens * group; first += 4) {
-        const int count = std::min(4, row.tokens * group - first);
+      for (int64_t first = 0; first < int64_t{row.tokens} * group; first += 4) {
+        const auto count =
+            static_cast<int>(std::min<int64_t>(4, int64_t{row.tokens} * group - first));
         const int64_t low = row.first_position + first / group;
         const int64_t high = row.first_position + (first + count - 1) / group;
         const int64_t seen_from = step.window > 0 ? std::max<int64_t>(0, low - step.window + 1) : 0;
@@ -87,7 +88,7 @@ class Attention {
                  .state = state,
                  .state_stride = state_floats()};
     for (int i = 0; i < tile.count; ++i) {
-      const int query = tile.first + i;
+      const int64_t query = tile.first + i;
       const int64_t position = tile.row->first_position + query / group;
       t.queries[i] = queries_ + query_index(tile, query) * dim;
       t.begin[i] = step_.window > 0 ? std::max<int64_t>(0, position - step_.window + 1) : 0;
@@ -118,7 +119,7 @@ class Attention {
   }
 
  private:
-  ptrdiff_t query_index(const QueryTile& tile, int query) const {
+  ptrdiff_t query_index(const QueryTile& tile, int64_t query) const {
     const int group = step_.heads / step_.geometry.kv_heads;
     const ptrdiff_t token = tile.row->first_token + query / group;
     return token * step_.heads + tile.kv_head * group + query % group;

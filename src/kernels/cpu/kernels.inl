@@ -68,8 +68,8 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* out)
   }
 }
 
-/// Nearest integers of x * inverse in [-limit, limit]. A NaN or infinite activation stays defined;
-/// it is caught at the logits.
+/// Nearest integers of x * inverse in [-limit, limit]. Defined for NaN and infinite activations,
+/// too: what they turn into is arbitrary, but the same everywhere.
 inline void round_group(F a, F b, float inverse, float limit, int* out) {
   float rounded[kGroup];
   store(rounded, round_even(mul(a, set1(inverse))));

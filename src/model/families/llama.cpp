@@ -14,18 +14,27 @@ namespace {
 void set_windows(DecoderSpec& spec, const ConfigReader& config, const Source& source) {
   const boost::json::array* types = read_layer_types(config, source, spec.shape.layers.size());
   const int64_t window = config.integer("sliding_window", {1, 1 << 28}, 0);
-  if (window == 0) return;
   for (size_t i = 0; i < spec.shape.layers.size(); ++i) {
     const bool sliding =
         types != nullptr ? (*types)[i] == "sliding_attention" : source.family == "mistral";
-    if (sliding) spec.shape.layers[i].window = window;
+    if (!sliding) continue;
+    if (window == 0 && types != nullptr) {
+      fail(ErrorKind::kInvalidRequest,
+           "{}: layer {} is \"sliding_attention\", but there is no \"sliding_window\"",
+           source.checkpoint.path, i);
+    }
+    spec.shape.layers[i].window = window;
   }
 }
 
 /// GGUF files state Llama 3's frequency correction as one factor per rotary pair.
 std::vector<float> frequency_factors(const Source& source) {
   const TensorView* view = source.gguf ? source.checkpoint.find("rope_freqs.weight") : nullptr;
-  if (view == nullptr || view->type != TensorType::kF32) return {};
+  if (view == nullptr) return {};
+  if (view->type != TensorType::kF32) {
+    fail_tensor(ErrorKind::kUnsupported, source.checkpoint.path, view->name,
+                "type {}; supported: F32", info(view->type).name);
+  }
   std::vector<float> factors(view->bytes.size() / sizeof(float));
   std::memcpy(factors.data(), view->bytes.data(), view->bytes.size());
   return factors;
