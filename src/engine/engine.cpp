@@ -37,6 +37,7 @@ void Engine::submit(Submission submission) {
     std::lock_guard lock(mutex_);
     if (draining_ || stopping_ || !alive_)
       cohort::fail(ErrorKind::kUnavailable, "the server is shutting down");
+    if (inbox_.size() >= options_.max_waiting) drop_cancelled();
     if (inbox_.size() >= options_.max_waiting) {
       cohort::fail(ErrorKind::kOverloaded, "{} requests are waiting already; try again later",
                    inbox_.size());
@@ -115,6 +116,7 @@ void Engine::admit() {
   std::deque<Submission> taken;
   {
     std::lock_guard lock(mutex_);
+    drop_cancelled();
     while (!inbox_.empty() && rows_.size() + taken.size() < options_.max_rows) {
       taken.push_back(std::move(inbox_.front()));
       inbox_.pop_front();
@@ -133,6 +135,10 @@ void Engine::admit() {
           {.finish = FinishReason::kError, .error = Error(ErrorKind::kInternal, error.what())});
     }
   }
+}
+
+void Engine::drop_cancelled() {
+  std::erase_if(inbox_, [](const Submission& waiting) { return waiting.stream->cancelled(); });
 }
 
 Row& Engine::find(RowId id) {

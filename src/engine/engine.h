@@ -72,6 +72,8 @@ class Engine {
   void step();
   /// Takes new submissions, frees rows whose consumer is gone; waits if there is nothing to do.
   void admit();
+  /// Forgets waiting requests whose consumer is gone. Needs mutex_.
+  void drop_cancelled();
   bool wait_for_work();
   std::vector<Outcome> iterate(const Plan& plan);
   std::vector<Outcome> forward(const std::vector<PlannedGroup>& groups);

@@ -43,11 +43,6 @@ bool Stream::full() const {
   return events_.size() >= capacity_;
 }
 
-bool Stream::cancelled() const {
-  std::lock_guard lock(mutex_);
-  return cancelled_;
-}
-
 void Stream::on_room(std::function<void()> room) {
   std::lock_guard lock(mutex_);
   room_ = std::move(room);

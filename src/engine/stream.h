@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -51,7 +52,8 @@ class Stream {
 
   void push(TokenEvent event);
   bool full() const;
-  bool cancelled() const;
+  /// Takes no lock: the engine asks it of every waiting request.
+  bool cancelled() const { return cancelled_.load(); }
   /// Calls `room` when a full stream was drained or cancelled, so that an idle engine wakes.
   void on_room(std::function<void()> room);
 
@@ -59,13 +61,13 @@ class Stream {
   const size_t prompt_tokens_;
   const uint64_t seed_;
   const size_t capacity_;
+  std::atomic<bool> cancelled_ = false;
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   // Guarded by mutex_.
   std::vector<TokenEvent> events_;
   std::function<void()> wake_;
   std::function<void()> room_;
-  bool cancelled_ = false;
 };
 
 }  // namespace cohort::engine
