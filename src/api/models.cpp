@@ -5,6 +5,7 @@
 #include "api/json_input.h"
 #include "api/openai.h"
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace cohort::api {
 
@@ -31,7 +32,7 @@ Reply show_model(const serving::ModelService& service, std::string_view id) {
   const serving::ModelInfo& info = service.info();
   const auto known = std::ranges::find(info.ids, id);
   if (known == info.ids.end()) {
-    throw Error(ErrorKind::kNotFound, fmt::format("the model {} does not exist", quoted(id)),
+    throw Error(ErrorKind::kNotFound, fmt::format("the model {} does not exist", printable(id)),
                 "model", "model_not_found");
   }
   return {.body = json::serialize(describe(*known, info))};

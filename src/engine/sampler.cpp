@@ -45,7 +45,10 @@ void Sampler::adjust(std::span<float> logits) const {
   for (const auto& [id, bias] : params_.logit_bias) logits[static_cast<size_t>(id)] += bias;
   const auto repeat = [&](int32_t id) {
     float& logit = logits[static_cast<size_t>(id)];
-    logit = logit < 0 ? logit * params_.repetition_penalty : logit / params_.repetition_penalty;
+    // A tiny penalty must not make a logit infinite: that would look like a broken model.
+    logit = logit < 0
+                ? logit * params_.repetition_penalty
+                : std::min(logit / params_.repetition_penalty, std::numeric_limits<float>::max());
   };
   if (params_.repetition_penalty != 1) {
     for (int32_t id : prompt_ids_) repeat(id);

@@ -149,6 +149,30 @@ def test_a_disconnect_frees_the_server(server, client, model):
     assert time.monotonic() - begin < 5
 
 
+def test_requests_that_left_the_queue_cost_nothing(server, client, model):
+    def send(max_tokens):
+        body = json.dumps({"model": model, "messages": MESSAGES, "max_tokens": max_tokens,
+                           "ignore_eos": True}).encode()
+        head = ("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n")
+        connection = socket.create_connection((server.host, server.port))
+        connection.sendall(head.encode() + body)
+        return connection
+
+    rows = [send(4000) for _ in range(32)]
+    time.sleep(1)
+    waiting = [send(1) for _ in range(520)]  # more than may wait
+    time.sleep(2)
+    for connection in waiting:
+        connection.close()
+    time.sleep(1)
+    for connection in rows:
+        connection.close()
+    begin = time.monotonic()
+    chat(client, model)  # neither 429 nor behind 512 prompts that nobody waits for
+    assert time.monotonic() - begin < 15
+
+
 def test_leaving_a_stream_of_the_client(client, model):
     for _ in range(3):
         stream = chat(client, model, stream=True, max_tokens=1500, extra_body={"ignore_eos": True})
@@ -161,3 +185,16 @@ def test_streams_refuse_before_they_start(client, model):
     with pytest.raises(openai.BadRequestError) as caught:
         chat(client, model, stream=True, temperature=9)
     assert caught.value.param == "temperature"
+
+
+def test_a_tiny_repetition_penalty_is_no_broken_model(client, model):
+    for penalty in (1e-38, 1e-44):
+        answer = chat(client, model, extra_body={"repetition_penalty": penalty})
+        assert answer.usage.completion_tokens == 1
+
+
+def test_an_unknown_name_is_quoted_as_valid_json(server, client):
+    for path, shown in (("%F0%28%8C", "\\xf0(\\x8c"), ("a%00b", "a\\x00b")):
+        response = client._client.get(f"{server.url}/v1/models/{path}")
+        assert response.status_code == 404
+        assert shown in json.loads(response.content.decode())["error"]["message"]
