@@ -221,7 +221,8 @@ def main():
             fail(f"{model} is not a GGUF file, which is what llama.cpp reads")
     given = args.llama_bench
     args.llama_bench = given or build_llama_bench(args.peers)
-    report = {"date": datetime.date.today().isoformat(), "command": " ".join(["bench/compare.py", *sys.argv[1:]]),
+    names = [argument.rsplit("/", 1)[-1] for argument in sys.argv[1:]]  # programs, not places
+    report = {"date": datetime.date.today().isoformat(), "command": " ".join(["bench/compare.py", *names]),
               **circumstances(), "llama_cpp": "a given program" if given else f"llama-cpp-python {RELEASE}",
               "prefill_tokens": args.prefill, "decode_tokens": args.decode, "load_before": os.getloadavg(),
               "cases": []}
