@@ -89,8 +89,9 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
 }
 
 std::vector<int32_t> ModelBinding::tokenize(std::string_view text) const {
-  std::vector<int32_t> ids = tokenizer_->encode(text, text::SpecialTokens::kAsText);
-  if (bos_id_ >= 0) ids.insert(ids.begin(), bos_id_);
+  std::vector<int32_t> ids = tokenizer_->encode(text, text::SpecialTokens::kParse);
+  const bool wanted = bos_id_ >= 0 && (ids.empty() || ids.front() != bos_id_);
+  if (wanted) ids.insert(ids.begin(), bos_id_);
   return ids;
 }
 

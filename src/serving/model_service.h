@@ -32,7 +32,8 @@ class ModelService {
   /// Renders with the model's chat template and tokenizes; special tokens in user text stay text.
   ///   throws  kUnsupported without a template, kInvalidRequest when the template refuses
   virtual std::vector<int32_t> render(const prompt::Conversation& conversation) const = 0;
-  /// Tokenizes plain text for /v1/completions (BOS added if the model wants it; no special tokens).
+  /// Tokenizes the raw prompt of /v1/completions: special-token strings are special tokens, as the
+  /// caller is its own template; BOS is put in front if the model wants it and it is not there.
   virtual std::vector<int32_t> tokenize(std::string_view text) const = 0;
   /// Starts a generation.
   ///   throws  kInvalidRequest (ids, context, sampling ranges), kOverloaded, kUnavailable

@@ -26,6 +26,10 @@ def test_stream_equals_the_whole_answer(client, model):
     assert chunks[-1].choices == []
 
 
+def test_special_tokens_of_a_raw_prompt_are_special(client, model):
+    assert ask(client, model, "<|im_start|>", max_tokens=1).usage.prompt_tokens == 1
+
+
 def test_prompt_forms(client, model):
     assert ask(client, model, ["Once upon a time"]).choices == ask(client, model).choices
     ids = [72, 101, 108, 108, 111]
