@@ -134,12 +134,12 @@ void Engine::step() {
   for (const Row& row : rows_) states.push_back(row.state());
   const Plan plan = plan_iteration(states, options_.limits);
   if (plan.empty()) return;
+  ++stats_.iterations;  // before anyone can see what came of it
   try {
     commit(iterate(plan));
   } catch (const std::exception& error) {
     fail(plan, as_error(error));
   }
-  ++stats_.iterations;
 }
 
 void Engine::admit() {
