@@ -2,10 +2,11 @@
 # Libraries above COHORT_MLX are free of MLX headers and build in every preset.
 cohort_room(base SOURCES base/*.cpp
   DEPENDS fmt::fmt Boost::headers OpenSSL::Crypto Threads::Threads)
-cohort_room(kernels_cpu SOURCES kernels/cpu/*.cpp DEPENDS cohort_base)
+cohort_room(kernels_cpu SOURCES kernels/cpu/*.cpp kernels/cpu/encodings/*.cpp DEPENDS cohort_base)
 # g++ 12 reports the "undefined" operands inside its own AVX-512 header.
 set_source_files_properties(src/kernels/cpu/target_avx512.cpp PROPERTIES
   COMPILE_OPTIONS "-Wno-maybe-uninitialized;-Wno-uninitialized")
+cohort_room(kv SOURCES kv/*.cpp DEPENDS cohort_kernels_cpu)
 # The part of the model room that reads checkpoint files.
 cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_metadata.cpp
   model/quantization.cpp model/safetensors.cpp model/tensor_view.cpp
@@ -28,10 +29,9 @@ cohort_room(hub SOURCES store/hub/*.cpp DEPENDS cohort_base CURL::libcurl)
 if(COHORT_MLX)
   cohort_room(kernels SOURCES kernels/*.cpp DEPENDS cohort_kernels_cpu mlx)
   cohort_room(nn SOURCES nn/*.cpp DEPENDS cohort_kernels)
-  cohort_room(kv SOURCES kv/*.cpp DEPENDS cohort_nn)
   cohort_room(model SOURCES model/config_reader.cpp model/decoder.cpp model/registry.cpp
     model/source.cpp model/weights.cpp model/families/*.cpp
-    DEPENDS cohort_kv cohort_checkpoint)
+    DEPENDS cohort_kv cohort_nn cohort_checkpoint)
   cohort_room(engine SOURCES engine/row.cpp engine/engine.cpp
     DEPENDS cohort_engine_plan cohort_model cohort_text)
   cohort_room(serving SOURCES serving/*.cpp DEPENDS cohort_engine)

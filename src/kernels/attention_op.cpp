@@ -43,8 +43,8 @@ mx::array attention(cpu::Cpu& cpu, const cpu::AttentionStep& step,
 
 mx::array attention_reference(const cpu::AttentionStep& step, const mx::array& cos_sin,
                               const mx::array& qkv) {
-  const int tokens = qkv.shape(0), dim = step.geometry.head_dim, heads = step.heads;
-  const int kv_heads = step.geometry.kv_heads, q_end = heads * dim, k_end = q_end + kv_heads * dim;
+  const int tokens = qkv.shape(0), dim = step.head_dim, heads = step.heads;
+  const int kv_heads = step.kv_heads, q_end = heads * dim, k_end = q_end + kv_heads * dim;
   const auto part = [&](int begin, int end, int count) {
     return mx::reshape(mx::slice(qkv, {0, begin}, {tokens, end}), {tokens, count, dim});
   };

@@ -1,16 +1,85 @@
 #include "kv/block_pool.h"
 
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+
 namespace cohort::kv {
 
-std::byte* BlockPool::take() {
-  if (free_.empty()) {
-    slabs_.emplace_back(block_bytes_ * kSlabBlocks);
-    free_.reserve(total_blocks());
-    for (size_t i = kSlabBlocks; i-- > 0;) free_.push_back(slabs_.back().data() + i * block_bytes_);
+BlockPool::~BlockPool() {
+  limit_.held_bytes -= held_bytes();
+}
+
+BlockId BlockPool::take() {
+  while (first_open_ < slabs_.size() && slabs_[first_open_].used == (1u << kSlabBlocks) - 1) {
+    ++first_open_;
   }
-  std::byte* block = free_.back();
-  free_.pop_back();
+  if (first_open_ == slabs_.size()) {
+    references_.resize(references_.size() + kSlabBlocks);
+    slabs_.emplace_back();
+  }
+  Slab& slab = slabs_[first_open_];
+  if (slab.memory.size() == 0) give_memory(slab);
+  if (slab.used == 0) ++used_slabs_;
+  const auto slot = static_cast<uint32_t>(std::countr_one(slab.used));
+  slab.used |= 1u << slot;
+  ++used_blocks_;
+  const auto block = static_cast<BlockId>(first_open_ * kSlabBlocks + slot);
+  references_[block] = 1;
   return block;
+}
+
+void BlockPool::give_memory(Slab& slab) {
+  if (slab_bytes() > limit_.most_bytes - std::min(limit_.most_bytes, limit_.held_bytes)) {
+    fail(ErrorKind::kOverloaded,
+         "no room for more keys and values: {} MB of {} MB are in use; try again later or raise "
+         "--kv-memory-mb",
+         limit_.held_bytes >> 20, limit_.most_bytes >> 20);
+  }
+  slab.memory = kernels::cpu::AlignedBuffer(slab_bytes());
+  limit_.held_bytes += slab_bytes();
+  ++slabs_with_memory_;
+}
+
+void BlockPool::release(BlockId block) noexcept {
+  if (--references_[block] > 0) return;
+  Slab& slab = slabs_[block / kSlabBlocks];
+  slab.used &= ~(1u << block % kSlabBlocks);
+  --used_blocks_;
+  first_open_ = std::min<size_t>(first_open_, block / kSlabBlocks);
+  if (slab.used != 0) return;
+  --used_slabs_;
+  shrink();
+}
+
+void BlockPool::shrink() noexcept {
+  // A row that ends and one that begins should not pass memory through the system.
+  const size_t kept = used_slabs_ + used_slabs_ / 8 + 4;
+  for (size_t i = slabs_.size(); i-- > 0 && slabs_with_memory_ > kept;) {
+    if (slabs_[i].used != 0 || slabs_[i].memory.size() == 0) continue;
+    slabs_[i].memory = {};
+    limit_.held_bytes -= slab_bytes();
+    --slabs_with_memory_;
+  }
+}
+
+void BlockPool::check_integrity() const {
+  size_t used = 0, used_slabs = 0, with_memory = 0;
+  for (size_t i = 0; i < slabs_.size(); ++i) {
+    const Slab& slab = slabs_[i];
+    used += static_cast<size_t>(std::popcount(slab.used));
+    used_slabs += slab.used != 0;
+    with_memory += slab.memory.size() != 0;
+    check(slab.used == 0 || slab.memory.size() == slab_bytes(), "used blocks have memory");
+    check(i >= first_open_ || slab.used == (1u << kSlabBlocks) - 1, "slabs before it are full");
+    for (size_t slot = 0; slot < kSlabBlocks; ++slot) {
+      const bool marked = (slab.used >> slot & 1) != 0;
+      check(marked == (references_[i * kSlabBlocks + slot] > 0), "used blocks have references");
+    }
+  }
+  check(used == used_blocks_ && used_slabs == used_slabs_ && with_memory == slabs_with_memory_,
+        "a block pool's counts add up");
 }
 
 }  // namespace cohort::kv

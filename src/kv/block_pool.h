@@ -1,30 +1,73 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "kernels/cpu/packed_matrix.h"
 
 namespace cohort::kv {
 
-/// Memory blocks of one size, recycled. Contents are undefined.
+/// Bytes that all pools of a model may hold together.
+struct MemoryLimit {
+  size_t most_bytes = SIZE_MAX;
+  size_t held_bytes = 0;
+};
+
+using BlockId = uint32_t;
+
+/// Reference-counted memory blocks of one size. Contents of a fresh block are undefined. Memory is
+/// taken and given back in slabs, the lowest first, so that a pool that shrinks frees its end.
 ///   thread  engine
 class BlockPool {
  public:
-  explicit BlockPool(size_t block_bytes) : block_bytes_(block_bytes) {}
+  /// `limit` outlives the pool.
+  BlockPool(size_t block_bytes, MemoryLimit& limit) : block_bytes_(block_bytes), limit_(limit) {}
+  ~BlockPool();
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
 
-  std::byte* take();
-  void give_back(std::byte* block) { free_.push_back(block); }
+  /// A block with one reference.
+  ///   throws  Error{kOverloaded} beyond the limit
+  BlockId take();
+  void share(BlockId block) noexcept { ++references_[block]; }
+  void release(BlockId block) noexcept;
 
-  size_t total_blocks() const { return slabs_.size() * kSlabBlocks; }
-  size_t used_blocks() const { return total_blocks() - free_.size(); }
+  std::byte* address(BlockId block) const {
+    return slabs_[block / kSlabBlocks].memory.data() + block % kSlabBlocks * block_bytes_;
+  }
+  uint32_t references(BlockId block) const { return references_[block]; }
+  size_t block_bytes() const { return block_bytes_; }
+  size_t used_blocks() const { return used_blocks_; }
+  size_t used_bytes() const { return used_blocks_ * block_bytes_; }
+  /// Memory taken from the system.
+  size_t held_bytes() const { return slabs_with_memory_ * slab_bytes(); }
+  /// Ids that exist: one more than the highest ever used.
+  size_t size() const { return references_.size(); }
+
+  /// Throws Error{kInternal} unless the counts in use add up.
+  void check_integrity() const;
 
  private:
   static constexpr size_t kSlabBlocks = 16;
+  struct Slab {
+    kernels::cpu::AlignedBuffer memory;  // empty while no block of it is used, mostly
+    uint32_t used = 0;                   // a bit per block
+  };
+
+  size_t slab_bytes() const { return block_bytes_ * kSlabBlocks; }
+  void give_memory(Slab& slab);
+  /// Frees the memory of slabs without used blocks, except a reserve.
+  void shrink() noexcept;
 
   const size_t block_bytes_;
-  std::vector<kernels::cpu::AlignedBuffer> slabs_;
-  std::vector<std::byte*> free_;
+  MemoryLimit& limit_;
+  std::vector<Slab> slabs_;
+  std::vector<uint32_t> references_;  // of each block
+  size_t first_open_ = 0;             // no slab before it has a free block
+  size_t used_blocks_ = 0;
+  size_t used_slabs_ = 0;
+  size_t slabs_with_memory_ = 0;
 };
 
 }  // namespace cohort::kv

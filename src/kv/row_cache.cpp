@@ -3,75 +3,78 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
+
 namespace cohort::kv {
 
-using kernels::cpu::kBlockTokens;
-
-AttentionCache::~AttentionCache() {
-  for (std::byte* block : blocks_) {
-    if (block != nullptr) pool_->give_back(block);
-  }
-}
-
-AttentionCache::AttentionCache(AttentionCache&& other) noexcept
-    : window_(other.window_),
-      pool_(other.pool_),
-      blocks_(std::exchange(other.blocks_, {})),
-      released_(std::exchange(other.released_, 0)) {}
-
-void AttentionCache::reserve(int64_t end) {
-  const auto needed = static_cast<size_t>((end + kBlockTokens - 1) / kBlockTokens);
-  while (blocks_.size() < needed) blocks_.push_back(pool_->take());
-}
-
-void AttentionCache::settle(int64_t position) {
-  const auto kept = static_cast<size_t>((position + kBlockTokens - 1) / kBlockTokens);
-  while (blocks_.size() > kept) {
-    pool_->give_back(blocks_.back());
-    blocks_.pop_back();
-  }
-  if (window_ == 0) return;
-  const int64_t first_visible = std::max<int64_t>(0, position - window_ + 1);
-  for (; released_ < static_cast<size_t>(first_visible / kBlockTokens); ++released_) {
-    pool_->give_back(std::exchange(blocks_[released_], nullptr));
-  }
-}
-
 void RowCache::reserve(int64_t tokens) {
-  for (AttentionCache& layer : layers_) layer.reserve(offset_ + tokens);
+  for (auto& layer : layers_) layer->reserve(tokens);
 }
 
-void RowCache::commit(int64_t tokens) {
-  offset_ += tokens;
-  for (AttentionCache& layer : layers_) layer.settle(offset_);
+void RowCache::commit(int64_t tokens) noexcept {
+  for (auto& layer : layers_) layer->commit(tokens);
 }
 
-KvMemory::KvMemory(std::vector<LayerSpec> layers) : layers_(std::move(layers)) {
-  for (const LayerSpec& spec : layers_) {
-    const size_t bytes = spec.geometry.block_bytes();
-    if (!pools_.contains(bytes)) pools_.emplace(bytes, std::make_unique<BlockPool>(bytes));
+int64_t RowCache::max_append_tokens() const {
+  int64_t least = kNoLimit;
+  for (const auto& layer : layers_) least = std::min(least, layer->max_append_tokens());
+  return least;
+}
+
+void RowCache::maintain(kernels::cpu::Cpu& cpu) {
+  for (auto& layer : layers_) layer->maintain(cpu);
+}
+
+int64_t RowCache::trim_floor() const {
+  int64_t floor = 0;
+  for (const auto& layer : layers_) floor = std::max(floor, layer->trim_floor());
+  return floor;
+}
+
+void RowCache::trim(int64_t offset) {
+  check(offset >= trim_floor() && offset <= this->offset(), "a row is cut where it can be cut");
+  for (auto& layer : layers_) layer->trim(offset);
+}
+
+int64_t RowCache::minimum_reusable_offset() const {
+  int64_t most = 0;
+  for (const auto& layer : layers_) most = std::max(most, layer->minimum_reusable_offset());
+  return most;
+}
+
+RowCache RowCache::clone() const {
+  std::vector<std::unique_ptr<LayerCache>> copies;
+  for (const auto& layer : layers_) copies.push_back(layer->clone());
+  return RowCache(std::move(copies));
+}
+
+size_t RowCache::bytes_per_token() const {
+  size_t bytes = 0;
+  for (const auto& layer : layers_) bytes += layer->bytes_per_token();
+  return bytes;
+}
+
+void RowCache::check_integrity(BlockCensus& census) const {
+  for (const auto& layer : layers_) {
+    check(layer->offset() == offset(), "the layers of a row are at one offset");
+    layer->check_integrity(census);
   }
 }
 
-RowCache KvMemory::new_row() {
-  std::vector<AttentionCache> caches;
-  caches.reserve(layers_.size());
-  for (const LayerSpec& spec : layers_) {
-    caches.emplace_back(spec, *pools_.at(spec.geometry.block_bytes()));
+KvMemory::KvMemory(std::vector<AnyLayerSpec> layers, size_t most_bytes)
+    : layers_(std::move(layers)), pools_(most_bytes) {}
+
+RowCache KvMemory::new_row(const RowPrecision& precision) {
+  check(precision.size() == layers_.size(), "a row's precision names every layer");
+  std::vector<std::unique_ptr<LayerCache>> caches;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (const auto* attention = std::get_if<LayerSpec>(&layers_[i])) {
+      caches.push_back(std::make_unique<AttentionCache>(*attention, precision[i], pools_));
+    } else {
+      caches.push_back(std::make_unique<RecurrentCache>(std::get<RecurrentSpec>(layers_[i])));
+    }
   }
   return RowCache(std::move(caches));
-}
-
-size_t KvMemory::used_bytes() const {
-  size_t bytes = 0;
-  for (const auto& [block_bytes, pool] : pools_) bytes += block_bytes * pool->used_blocks();
-  return bytes;
-}
-
-size_t KvMemory::bytes_per_token() const {
-  size_t bytes = 0;
-  for (const LayerSpec& spec : layers_) bytes += spec.geometry.block_bytes() / kBlockTokens;
-  return bytes;
 }
 
 }  // namespace cohort::kv

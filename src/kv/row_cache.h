@@ -1,78 +1,64 @@
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <vector>
+#include <variant>
 
-#include "kernels/cpu/kernels.h"
-#include "kv/block_pool.h"
+#include "kv/attention_cache.h"
+#include "kv/recurrent_cache.h"
 
 namespace cohort::kv {
 
-/// What one attention layer keeps per token.
-struct LayerSpec {
-  kernels::cpu::KvGeometry geometry;
-  int64_t window = 0;  // keys a query sees, itself included; 0 = all
-};
+using AnyLayerSpec = std::variant<LayerSpec, RecurrentSpec>;
 
-/// K and V of one layer and one row: blocks of 64 tokens aligned to position 0. Blocks that no
-/// later query can see are given back.
-///   thread  engine
-class AttentionCache {
- public:
-  AttentionCache(const LayerSpec& spec, BlockPool& pool) : window_(spec.window), pool_(&pool) {}
-  ~AttentionCache();
-  AttentionCache(AttentionCache&& other) noexcept;
-  AttentionCache& operator=(AttentionCache&&) = delete;
+/// How the layers of a row store their tokens, chosen when the row is made (see kv/scheme.h).
+/// Entries of recurrent layers mean nothing.
+using RowPrecision = std::vector<LayerPrecision>;
 
-  /// Makes room for the positions below `end`.
-  void reserve(int64_t end);
-  /// Forgets what is no longer visible from `position` on, and blocks past it.
-  void settle(int64_t position);
-  /// Block i holds positions [64 i, 64 i + 64); null if given back. Valid until the next reserve.
-  std::byte* const* blocks() const { return blocks_.data(); }
-
- private:
-  int64_t window_;
-  BlockPool* pool_;
-  std::vector<std::byte*> blocks_;
-  size_t released_ = 0;  // leading blocks given back
-};
-
-/// All layer caches of one row, from birth to retirement. `offset` tokens are committed; a forward
-/// writes behind it and is undone by not committing.
+/// All layer caches of one row, from birth to retirement; they move together.
 ///   thread  engine
 class RowCache {
  public:
-  explicit RowCache(std::vector<AttentionCache> layers) : layers_(std::move(layers)) {}
+  explicit RowCache(std::vector<std::unique_ptr<LayerCache>> layers) : layers_(std::move(layers)) {}
 
-  int64_t offset() const { return offset_; }
-  AttentionCache& layer(size_t index) { return layers_[index]; }
-  /// Makes room for `tokens` more in every layer.
+  int64_t offset() const { return layers_.empty() ? 0 : layers_.front()->offset(); }
+  size_t layers() const { return layers_.size(); }
+  LayerCache& layer(size_t index) { return *layers_[index]; }
+  const LayerCache& layer(size_t index) const { return *layers_[index]; }
+  /// Of a layer whose spec is a LayerSpec.
+  AttentionCache& attention(size_t index) { return static_cast<AttentionCache&>(*layers_[index]); }
+
+  /// See LayerCache; over all layers.
   void reserve(int64_t tokens);
-  void commit(int64_t tokens);
+  void commit(int64_t tokens) noexcept;
+  int64_t max_append_tokens() const;
+  /// Layer by layer, so that at most one layer is held twice.
+  void maintain(kernels::cpu::Cpu& cpu);
+  int64_t trim_floor() const;
+  void trim(int64_t offset);
+  int64_t minimum_reusable_offset() const;
+  RowCache clone() const;
+  size_t bytes_per_token() const;
+  void check_integrity(BlockCensus& census) const;
 
  private:
-  std::vector<AttentionCache> layers_;
-  int64_t offset_ = 0;
+  std::vector<std::unique_ptr<LayerCache>> layers_;
 };
 
-/// The block pools of one model; makes the caches of new rows.
+/// The memory of one model's rows.
 ///   thread  engine
 class KvMemory {
  public:
-  explicit KvMemory(std::vector<LayerSpec> layers);
+  /// `most_bytes` bounds what all rows may hold together.
+  explicit KvMemory(std::vector<AnyLayerSpec> layers, size_t most_bytes = SIZE_MAX);
 
   /// The caches refer to the pools: they must not outlive this object.
-  RowCache new_row();
-  size_t used_bytes() const;
-  /// Bytes that one more token takes over all layers (ignoring windows).
-  size_t bytes_per_token() const;
+  RowCache new_row(const RowPrecision& precision);
+  const std::vector<AnyLayerSpec>& layers() const { return layers_; }
+  BlockPools& pools() { return pools_; }
+  const BlockPools& pools() const { return pools_; }
 
  private:
-  std::vector<LayerSpec> layers_;
-  std::map<size_t, std::unique_ptr<BlockPool>> pools_;  // by block size
+  std::vector<AnyLayerSpec> layers_;
+  BlockPools pools_;
 };
 
 }  // namespace cohort::kv

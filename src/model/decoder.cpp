@@ -10,8 +10,7 @@ namespace cohort::model {
 using kernels::cpu::Epilogue;
 using kernels::cpu::Precision;
 
-DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
-                              const LoadOptions& options) {
+DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source) {
   DecoderSpec spec;
   spec.shape.family = source.family;
   spec.shape.vocab_size = static_cast<int>(config.integer("vocab_size", {1, 1 << 24}));
@@ -35,9 +34,9 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
     fail(ErrorKind::kUnsupported, "{}: \"partial_rotary_factor\" is {}; supported: 1",
          source.checkpoint.path, share);
   }
-  const bool bf16 = options.kv_bf16 && !options.exact;
-  spec.shape.layers.assign(static_cast<size_t>(layers),
-                           {{static_cast<int>(kv_heads), static_cast<int>(head_dim), bf16}, 0});
+  spec.shape.layers.assign(
+      static_cast<size_t>(layers),
+      kv::LayerSpec{static_cast<int>(kv_heads), static_cast<int>(head_dim)});
   spec.layer_rope.assign(static_cast<size_t>(layers), 0);
   return spec;
 }
@@ -108,11 +107,11 @@ Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& opti
 void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                          const LoadOptions& options) {
   const std::string at = "model.layers." + std::to_string(layer) + ".";
-  const kv::LayerSpec& kv = spec_.shape.layers[static_cast<size_t>(layer)];
-  const int hidden = spec_.shape.hidden_size, dim = kv.geometry.head_dim;
-  const int q_rows = spec_.heads * dim, kv_rows = kv.geometry.kv_heads * dim;
+  const kv::LayerSpec& kv = spec_.kv(static_cast<size_t>(layer));
+  const int hidden = spec_.shape.hidden_size, dim = kv.head_dim;
+  const int q_rows = spec_.heads * dim, kv_rows = kv.kv_heads * dim;
   const RowOrder q_order{source.adjacent_rope_pairs ? spec_.heads : 0};
-  const RowOrder k_order{source.adjacent_rope_pairs ? kv.geometry.kv_heads : 0};
+  const RowOrder k_order{source.adjacent_rope_pairs ? kv.kv_heads : 0};
   const auto norm = [&](const char* name, int size) {
     return weights.vector(at + name + ".weight", size, spec_.norm_offset);
   };
@@ -132,10 +131,12 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                                         {at + "self_attn.v_proj.bias", kv_rows}},
                                        {q_order, k_order}),
                .precision = reading};
-  block.attention = {.geometry = kv.geometry,
-                     .heads = spec_.heads,
+  block.attention = {.heads = spec_.heads,
+                     .kv_heads = kv.kv_heads,
+                     .head_dim = dim,
                      .scale = spec_.query_scale,
                      .window = kv.window,
+                     .keep = kv.keep,
                      .q_norm = spec_.qk_norm ? norm("self_attn.q_norm", dim) : nullptr,
                      .k_norm = spec_.qk_norm ? norm("self_attn.k_norm", dim) : nullptr,
                      .norm_eps = spec_.norm_eps,
@@ -190,7 +191,7 @@ mx::array Decoder::forward(std::span<const TokenGroup> groups,
     int token = 0;
     for (const TokenGroup& group : groups) {
       const auto count = static_cast<int>(group.ids.size());
-      rows.push_back({token, count, group.cache.offset(), group.cache.layer(layer).blocks()});
+      rows.push_back({token, count, group.cache.offset(), group.cache.attention(layer).view()});
       token += count;
     }
     x = nn::forward(cpu_, blocks_[layer], x, std::move(rows), tables[blocks_[layer].rope]);

@@ -25,6 +25,9 @@ struct DecoderSpec {
   bool sandwich_norms = false;  // Gemma: norms after attention and after the MLP too
   std::vector<nn::Rope> ropes;
   std::vector<size_t> layer_rope;  // per layer, index into ropes
+
+  /// What the attention of a layer keeps.
+  kv::LayerSpec& kv(size_t layer) { return std::get<kv::LayerSpec>(shape.layers[layer]); }
 };
 
 /// A pre-norm decoder-only transformer: embeddings, blocks, norm, head.
@@ -50,8 +53,7 @@ class Decoder : public Model {
 };
 
 /// Reads what all of these families share: sizes, eps, context, and layer geometry (no windows).
-DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source,
-                              const LoadOptions& options);
+DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source);
 /// The "layer_types" of the config, one per layer, each "full_attention" or "sliding_attention"; or
 /// nullptr.
 const boost::json::array* read_layer_types(const ConfigReader& config, const Source& source,

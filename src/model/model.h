@@ -29,7 +29,7 @@ struct ModelShape {
   int vocab_size = 0;
   int hidden_size = 0;
   int64_t context_tokens = 0;
-  std::vector<kv::LayerSpec> layers;
+  std::vector<kv::AnyLayerSpec> layers;
 };
 
 /// A model's computation. Weights are its own; the state of rows is in their caches.
@@ -52,8 +52,7 @@ class Model {
 };
 
 struct LoadOptions {
-  bool exact = false;   // f32 activations in every matmul and f32 KV
-  bool kv_bf16 = true;  // else f32; ignored with `exact`
+  bool exact = false;  // f32 activations in every matmul
 };
 
 /// Builds the model of a checkpoint. Weights are repacked; the mapped file is not used afterwards.

@@ -96,8 +96,9 @@ TEST(AttentionOp, EqualsItsReferenceOverShapesWindowsAndNorms) {
        {std::tuple{4, 2, 16, 16, 0}, {8, 1, 64, 32, 9}, {2, 2, 24, 24, 0}, {4, 4, 128, 128, 64}}) {
     const int tokens = 90;
     const auto norm = random_floats(dim, 31);
-    cpu::AttentionStep step{.geometry = {kv_heads, dim, false},
-                            .heads = heads,
+    cpu::AttentionStep step{.heads = heads,
+                            .kv_heads = kv_heads,
+                            .head_dim = dim,
                             .scale = 1 / std::sqrt(static_cast<float>(dim)),
                             .window = window,
                             .q_norm = norm.data(),
@@ -113,12 +114,13 @@ TEST(AttentionOp, EqualsItsReferenceOverShapesWindowsAndNorms) {
     }
     std::vector<cpu::AlignedBuffer> buffers;
     std::vector<std::byte*> blocks;
+    const cpu::KvEncoding encoding = cpu::dense_kv(false);
     for (int i = 0; i < 2; ++i) {
-      buffers.emplace_back(step.geometry.block_bytes());
+      buffers.emplace_back(step.geometry(encoding).block_bytes());
       blocks.push_back(buffers.back().data());
     }
     const mx::array qkv = random_array({tokens, step.qkv_columns()}, 32);
-    const mx::array out = attention(cpu, step, {{0, tokens, 0, blocks.data()}}, table, qkv);
+    const mx::array out = attention(cpu, step, {{0, tokens, 0, {encoding, blocks.data()}}}, table, qkv);
     const mx::array cos_sin(table->begin(), {tokens, rope}, mx::float32);
     EXPECT_LT(largest_difference(out, attention_reference(step, cos_sin, qkv)), 1e-4) << dim;
   }

@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,17 +29,28 @@ struct Blocks {
 struct Case {
   int heads, kv_heads, dim, rope_dims;
   int64_t window;
-  bool bf16, norms;
+  KvEncoding encoding;
+  bool norms;
+  int64_t keep = 0;
 };
+
+std::string describe(const Case& c) {
+  return fmt::format("dim {} window {} kind {} k{} v{} group {}", c.dim, c.window,
+                     static_cast<int>(c.encoding.kind), c.encoding.key_bits, c.encoding.value_bits,
+                     c.encoding.group);
+}
 
 struct Problem {
   explicit Problem(const Case& c, int token_count)
-      : step{.geometry = {c.kv_heads, c.dim, c.bf16},
-             .heads = c.heads,
+      : step{.heads = c.heads,
+             .kv_heads = c.kv_heads,
+             .head_dim = c.dim,
              .scale = 1 / std::sqrt(static_cast<float>(c.dim)),
              .window = c.window,
+             .keep = c.keep,
              .norm_eps = 1e-6f,
              .rope_dims = c.rope_dims},
+        encoding(c.encoding),
         tokens(token_count),
         qkv(random_floats(static_cast<size_t>(token_count) * step.qkv_columns(), 21)),
         norm(random_floats(c.dim, 22)) {
@@ -58,33 +70,68 @@ struct Problem {
   /// Runs `chunk` tokens at a time on one row.
   std::vector<float> run(Cpu& cpu, int chunk) {
     std::vector<float> out(static_cast<size_t>(tokens) * step.outputs());
-    Blocks blocks(step.geometry, tokens);
+    Blocks blocks(geometry(), tokens);
     for (int t = 0; t < tokens; t += chunk) {
       AttentionStep part = step;
       part.cos_sin = cos_sin.data() + static_cast<ptrdiff_t>(t) * step.rope_dims;
-      const AttentionRow row{0, std::min(chunk, tokens - t), t, blocks.pointers.data()};
+      const AttentionRow row{0, std::min(chunk, tokens - t), t, {encoding, blocks.pointers.data()}};
       attention(cpu, part, {&row, 1}, qkv.data() + static_cast<ptrdiff_t>(t) * step.qkv_columns(),
                 out.data() + static_cast<ptrdiff_t>(t) * step.outputs());
     }
     return out;
   }
 
+  KvGeometry geometry() const { return step.geometry(encoding); }
+
   AttentionStep step;
+  KvEncoding encoding;
   int tokens;
   std::vector<float> qkv, norm, cos_sin;
 };
 
+constexpr KvEncoding kF32 = dense_kv(false), kBF16 = dense_kv(true);
+
 const Case kCases[] = {
-    {4, 2, 16, 16, 0, false, false},   {9, 3, 64, 64, 0, true, false},
-    {4, 1, 256, 256, 100, true, true}, {4, 2, 24, 24, 8, false, true},
-    {2, 2, 80, 40, 0, true, false},    {8, 1, 128, 128, 0, false, false},
+    {4, 2, 16, 16, 0, kF32, false},
+    {9, 3, 64, 64, 0, kBF16, false},
+    {4, 1, 256, 256, 100, kBF16, true},
+    {4, 2, 24, 24, 8, kF32, true},
+    {2, 2, 80, 40, 0, kBF16, false},
+    {8, 1, 128, 128, 0, kF32, false},
+    {2, 1, 72, 72, 0, kBF16, false},
+    {2, 1, 512, 512, 0, kBF16, false},
+    {4, 2, 32, 32, 20, kF32, false, 70},
+    {9, 3, 64, 64, 0, affine_kv(8, 64), false},
+    {4, 2, 64, 64, 40, affine_kv(4, 32), true},
+    {4, 1, 128, 128, 0, affine_kv(8, 128), false},
+    {2, 1, 96, 96, 0, affine_kv(8, 32), false},
+    {6, 2, 64, 64, 0, turbo_kv(8, 3), false},
+    {4, 2, 64, 64, 50, turbo_kv(4, 3), true},
+    {4, 1, 128, 128, 0, turbo_kv(8, 4), false},
+    {2, 1, 256, 256, 0, turbo_kv(5, 5), false},
+    {2, 1, 512, 512, 0, turbo_kv(2, 2), false},
+    {3, 1, 64, 64, 0, turbo_kv(8, 8), false},
 };
 
-/// Plain double attention over unrounded keys and values.
+/// Keys and values as attention is to see them: encoded and decoded.
+struct Stored {
+  std::vector<double> key, value;
+};
+Stored stored(const Problem& p, const std::vector<double>& key, const std::vector<double>& value) {
+  KvGeometry one = p.geometry();
+  one.kv_heads = 1;
+  std::vector<std::byte> block(one.block_bytes());
+  std::vector<float> k(key.begin(), key.end()), v(value.begin(), value.end());
+  store_kv(one, block.data(), 0, 5, k.data(), v.data());
+  load_kv(one, block.data(), 0, 5, k.data(), v.data());
+  return {{k.begin(), k.end()}, {v.begin(), v.end()}};
+}
+
+/// Decode, then attend, in double.
 std::vector<double> reference(const Problem& p) {
   const AttentionStep& s = p.step;
-  const int dim = s.geometry.head_dim, half = s.rope_dims / 2,
-            group = s.heads / s.geometry.kv_heads;
+  const int dim = s.head_dim, half = s.rope_dims / 2,
+            group = s.heads / s.kv_heads;
   const auto head = [&](int t, int h, bool place) {
     const float* in = p.qkv.data() + t * s.qkv_columns() + h * dim;
     std::vector<double> v(in, in + dim);
@@ -104,24 +151,25 @@ std::vector<double> reference(const Problem& p) {
   };
   std::vector<double> out(static_cast<size_t>(p.tokens) * s.outputs(), 0.0);
   for (int h = 0; h < s.heads; ++h) {
-    std::vector<std::vector<double>> keys, values;
+    std::vector<Stored> kept;
     for (int t = 0; t < p.tokens; ++t) {
-      keys.push_back(head(t, s.heads + h / group, true));
-      values.push_back(head(t, s.heads + s.geometry.kv_heads + h / group, false));
+      kept.push_back(stored(p, head(t, s.heads + h / group, true),
+                            head(t, s.heads + s.kv_heads + h / group, false)));
       const auto q = head(t, h, true);
       const int begin = s.window > 0 ? std::max<int>(0, t - static_cast<int>(s.window) + 1) : 0;
-      std::vector<double> weights;
+      std::vector<double> weights(t + 1, 0.0);
       double sum = 0;
-      for (int j = begin; j <= t; ++j) {
+      for (int j = 0; j <= t; ++j) {
+        if (j < begin && j / 64 * 64 >= s.keep) continue;
         double score = 0;
-        for (int i = 0; i < dim; ++i) score += q[i] * keys[j][i];
-        weights.push_back(std::exp(score * s.scale));
-        sum += weights.back();
+        for (int i = 0; i < dim; ++i) score += q[i] * kept[j].key[i];
+        weights[j] = std::exp(score * s.scale);
+        sum += weights[j];
       }
-      for (int j = begin; j <= t; ++j) {
+      for (int j = 0; j <= t; ++j) {
         for (int i = 0; i < dim; ++i) {
           out[(static_cast<size_t>(t) * s.heads + h) * dim + i] +=
-              weights[j - begin] / sum * values[j][i];
+              weights[j] / sum * kept[j].value[i];
         }
       }
     }
@@ -135,9 +183,13 @@ TEST(Attention, EqualsADoubleReference) {
     Problem p(c, 150);
     const auto out = p.run(cpu, 64);
     const auto want = reference(p);
+    double error = 0, norm = 0;
     for (size_t i = 0; i < out.size(); ++i) {
-      ASSERT_NEAR(out[i], want[i], c.bf16 ? 0.05 : 2e-5) << "dim " << c.dim << " at " << i;
+      error += (out[i] - want[i]) * (out[i] - want[i]);
+      norm += want[i] * want[i];
     }
+    // Rarely a key or value rounds the other way in double.
+    EXPECT_LT(std::sqrt(error / norm), 2e-4) << describe(c);
   }
 }
 
@@ -151,22 +203,22 @@ TEST(Attention, SameBitsForAnyChunkingThreadsAndInstructionSet) {
       for (int chunk : {1, 7, 64, 300}) {
         const auto out = p.run(cpu, chunk);
         ASSERT_EQ(std::memcmp(out.data(), want.data(), want.size() * 4), 0)
-            << "dim " << c.dim << ' ' << kernels->name << " chunk " << chunk;
+            << describe(c) << ' ' << kernels->name << " chunk " << chunk;
       }
     }
   }
 }
 
 TEST(Attention, SameBitsBesideOtherRowsAndAcrossSegments) {
-  const Case c{4, 2, 32, 32, 0, true, false};
+  const Case c{4, 2, 32, 32, 0, kBF16, false};
   Problem p(c, 2300);  // three segments
   Cpu cpu(2);
   const auto want = p.run(cpu, 2300);
   EXPECT_EQ(want, p.run(cpu, 512));
   // Row b (2,300 tokens known) decodes its last token beside row a, which prefills 40 tokens.
-  Blocks a(p.step.geometry, 40), b(p.step.geometry, 2300);
+  Blocks a(p.geometry(), 40), b(p.geometry(), 2300);
   std::vector<float> out(want.size());
-  AttentionRow row{0, 2299, 0, b.pointers.data()};
+  AttentionRow row{0, 2299, 0, {p.encoding, b.pointers.data()}};
   AttentionStep step = p.step;
   step.cos_sin = p.cos_sin.data();
   attention(cpu, step, {&row, 1}, p.qkv.data(), out.data());
@@ -175,7 +227,7 @@ TEST(Attention, SameBitsBesideOtherRowsAndAcrossSegments) {
   std::vector<float> cos_sin(p.cos_sin.begin(), p.cos_sin.begin() + 40 * step.rope_dims);
   cos_sin.insert(cos_sin.end(), p.cos_sin.end() - step.rope_dims, p.cos_sin.end());
   step.cos_sin = cos_sin.data();
-  const AttentionRow rows[] = {{0, 40, 0, a.pointers.data()}, {40, 1, 2299, b.pointers.data()}};
+  const AttentionRow rows[] = {{0, 40, 0, {p.encoding, a.pointers.data()}}, {40, 1, 2299, {p.encoding, b.pointers.data()}}};
   attention(cpu, step, rows, pack.data(), out.data());
   EXPECT_EQ(std::memcmp(out.data(), want.data(), 40 * step.outputs() * 4), 0);
   EXPECT_EQ(std::memcmp(out.data() + 40 * step.outputs(), want.data() + 2299 * step.outputs(),

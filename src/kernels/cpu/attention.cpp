@@ -3,16 +3,17 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <vector>
+
+#include "kernels/cpu/encodings/turboquant.h"
 
 namespace cohort::kernels::cpu {
 namespace {
 
-constexpr int64_t kSegmentTokens = int64_t{kSegmentBlocks} * kBlockTokens;
-
 /// Norms and rotates one head.
 void place_head(const Kernels& k, const AttentionStep& step, const float* in, const float* norm,
                 const float* cos_sin, float scale, float* out) {
-  const int dim = step.geometry.head_dim;
+  const int dim = step.head_dim;
   if (norm != nullptr) {
     k.rms_norm(in, norm, step.norm_eps, dim, out);
     in = out;
@@ -24,7 +25,7 @@ void place_head(const Kernels& k, const AttentionStep& step, const float* in, co
 /// Queries to `queries`, keys and values to the blocks, for one token.
 void append_token(Cpu& cpu, const AttentionStep& step, const AttentionRow& row, int index,
                   const float* qkv, float* queries) {
-  const int dim = step.geometry.head_dim, kv_heads = step.geometry.kv_heads;
+  const int dim = step.head_dim;
   const ptrdiff_t token = row.first_token + index;
   const int64_t position = row.first_position + index;
   const float* in = qkv + token * step.qkv_columns();
@@ -34,13 +35,38 @@ void append_token(Cpu& cpu, const AttentionStep& step, const AttentionRow& row, 
                queries + (token * step.heads + h) * dim);
   }
   const float* keys = in + step.heads * dim;
-  const float* values = keys + kv_heads * dim;
+  const float* values = keys + step.kv_heads * dim;
+  const KvGeometry geometry = step.geometry(row.kv.encoding);
   float key[kMaxHeadDim];
-  for (int h = 0; h < kv_heads; ++h) {
+  for (int h = 0; h < step.kv_heads; ++h) {
     place_head(cpu.kernels(), step, keys + h * dim, step.k_norm, cos_sin, 1.0f, key);
-    cpu.kernels().store_kv(step.geometry, row.blocks[position / kBlockTokens], h,
-                           static_cast<int>(position % kBlockTokens), key, values + h * dim);
+    store_kv(geometry, row.kv.blocks[position / kBlockTokens], h,
+             static_cast<int>(position % kBlockTokens), key, values + h * dim);
   }
+}
+
+/// Tokens of a row at positions of one group of sixteen, whose codes share bytes.
+struct AppendSpan {
+  const AttentionRow* row;
+  int begin, end;  // of the row's tokens
+};
+
+void append(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow> rows,
+            const float* qkv, float* queries) {
+  std::vector<AppendSpan> spans;
+  for (const AttentionRow& row : rows) {
+    for (int begin = 0; begin < row.tokens;) {
+      const int end =
+          std::min(row.tokens, begin + 16 - static_cast<int>((row.first_position + begin) % 16));
+      spans.push_back({&row, begin, end});
+      begin = end;
+    }
+  }
+  cpu.pool().parallel_for(spans.size(), [&](size_t i) {
+    for (int t = spans[i].begin; t < spans[i].end; ++t) {
+      append_token(cpu, step, *spans[i].row, t, qkv, queries);
+    }
+  });
 }
 
 /// Up to four queries of one row that share a kv head, in the order token, head of the group.
@@ -53,16 +79,17 @@ struct QueryTile {
 };
 
 std::vector<QueryTile> query_tiles(const AttentionStep& step, std::span<const AttentionRow> rows) {
-  const int group = step.heads / step.geometry.kv_heads;
+  const int group = step.heads / step.kv_heads;
   std::vector<QueryTile> tiles;
   for (const AttentionRow& row : rows) {
-    for (int kv_head = 0; kv_head < step.geometry.kv_heads; ++kv_head) {
+    for (int kv_head = 0; kv_head < step.kv_heads; ++kv_head) {
       for (int64_t first = 0; first < int64_t{row.tokens} * group; first += 4) {
         const auto count =
             static_cast<int>(std::min<int64_t>(4, int64_t{row.tokens} * group - first));
         const int64_t low = row.first_position + first / group;
         const int64_t high = row.first_position + (first + count - 1) / group;
-        const int64_t seen_from = step.window > 0 ? std::max<int64_t>(0, low - step.window + 1) : 0;
+        const bool sees_all = step.window == 0 || step.keep > 0;
+        const int64_t seen_from = sees_all ? 0 : std::max<int64_t>(0, low - step.window + 1);
         tiles.push_back(
             {&row, kv_head, first, count, seen_from / kBlockTokens, high / kBlockTokens + 1});
       }
@@ -76,14 +103,15 @@ class Attention {
   Attention(Cpu& cpu, const AttentionStep& step, const float* queries, float* out)
       : cpu_(cpu), step_(step), queries_(queries), out_(out) {}
 
-  int state_floats() const { return kStateHeader + step_.geometry.value_stride(); }
+  int state_floats() const { return kStateHeader + value_stride(); }
 
   /// Attends to the blocks of one segment; `state` is [count][state_floats], overwritten.
   void segment(const QueryTile& tile, int64_t segment, float* state) const {
-    const int dim = step_.geometry.head_dim, group = step_.heads / step_.geometry.kv_heads;
-    AttendTile t{.count = tile.count,
-                 .blocks = tile.row->blocks,
-                 .geometry = step_.geometry,
+    const int dim = step_.head_dim, group = step_.heads / step_.kv_heads;
+    AttendTile t{.keep = step_.keep,
+                 .count = tile.count,
+                 .blocks = tile.row->kv.blocks,
+                 .geometry = step_.geometry(tile.row->kv.encoding),
                  .kv_head = tile.kv_head,
                  .state = state,
                  .state_stride = state_floats()};
@@ -106,21 +134,24 @@ class Attention {
   void merge(const QueryTile& tile, float* state, const float* later) const {
     for (int i = 0; i < tile.count; ++i) {
       cpu_.kernels().merge(state + i * state_floats(), later + i * state_floats(),
-                           step_.geometry.value_stride());
+                           value_stride());
     }
   }
 
   void write(const QueryTile& tile, const float* state) const {
-    const int dim = step_.geometry.head_dim;
+    const int dim = step_.head_dim;
     for (int i = 0; i < tile.count; ++i, state += state_floats()) {
       float* out = out_ + query_index(tile, tile.first + i) * dim;
       for (int d = 0; d < dim; ++d) out[d] = state[kStateHeader + d] / state[1];
+      // Values were summed rotated: a sum is rotated back as well as its terms.
+      if (tile.row->kv.encoding.kind == KvKind::kTurbo) unrotate_values(dim, out);
     }
   }
 
  private:
+  int value_stride() const { return step_.geometry({}).value_stride(); }  // of any encoding
   ptrdiff_t query_index(const QueryTile& tile, int64_t query) const {
-    const int group = step_.heads / step_.geometry.kv_heads;
+    const int group = step_.heads / step_.kv_heads;
     const ptrdiff_t token = tile.row->first_token + query / group;
     return token * step_.heads + tile.kv_head * group + query % group;
   }
@@ -157,16 +188,12 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
   float* queries = nullptr;
   float* states = nullptr;
   ScratchPlan plan;
-  const size_t tile_floats = 4 * static_cast<size_t>(kStateHeader + step.geometry.value_stride());
+  const size_t tile_floats = 4 * static_cast<size_t>(kStateHeader + step.geometry({}).value_stride());
   plan.add(queries, tokens * static_cast<size_t>(step.outputs()));
   plan.add(states, split ? first_item.back() * tile_floats : 0);
   plan.bind(cpu);
 
-  for (const AttentionRow& row : rows) {
-    cpu.pool().parallel_for(static_cast<size_t>(row.tokens), [&](size_t i) {
-      append_token(cpu, step, row, static_cast<int>(i), qkv, queries);
-    });
-  }
+  append(cpu, step, rows, qkv, queries);
   const Attention work(cpu, step, queries, out);
   if (!split) {
     cpu.pool().parallel_for(tiles.size(), [&](size_t i) {
@@ -188,13 +215,13 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
                  first_segment(tiles[tile]) + static_cast<int64_t>(item - first_item[tile]),
                  states + item * tile_floats);
   });
-  for (size_t i = 0; i < tiles.size(); ++i) {
+  cpu.pool().parallel_for(tiles.size(), [&](size_t i) {
     float* state = states + first_item[i] * tile_floats;
     for (size_t item = first_item[i] + 1; item < first_item[i + 1]; ++item) {
       work.merge(tiles[i], state, states + item * tile_floats);
     }
     work.write(tiles[i], state);
-  }
+  });
 }
 
 }  // namespace cohort::kernels::cpu

@@ -6,30 +6,39 @@
 
 namespace cohort::kernels::cpu {
 
-/// The tokens of one row in a pack, and the row's blocks.
+/// What attention may read of a layer cache.
+struct KvView {
+  KvEncoding encoding;
+  /// Block i holds positions [64 i, 64 i + 64); those that no query sees may be null.
+  std::byte* const* blocks;
+};
+
+/// The tokens of one row in a pack, and the row's cache; rows of unlike encodings may share a pack.
 struct AttentionRow {
   int first_token;  // in the pack
   int tokens;
   int64_t first_position;  // absolute position of the first token
-  /// Block i holds positions [64 i, 64 i + 64); those before a window may be null.
-  std::byte* const* blocks;
+  KvView kv;
 };
 
 /// One attention layer: [per-head norm] -> rope -> append to the blocks -> attend to what is
 /// stored. Pointers are borrowed and outlive the step.
 struct AttentionStep {
-  KvGeometry geometry;
-  int heads;                      // query heads, a multiple of geometry.kv_heads
+  int heads;  // query heads, a multiple of kv_heads
+  int kv_heads;
+  int head_dim;
   float scale;                    // of q . k
   int64_t window = 0;             // a query sees the last `window` keys, itself included; 0 = all
+  int64_t keep = 0;               // beside the window, the keys of the blocks below this position
   const float* q_norm = nullptr;  // [head_dim]
   const float* k_norm = nullptr;
   float norm_eps = 0;
   int rope_dims = 0;               // channels rotated, half-split pairs; 0 = none
   const float* cos_sin = nullptr;  // [tokens][cos rope_dims / 2, sin rope_dims / 2]
 
-  int qkv_columns() const { return (heads + 2 * geometry.kv_heads) * geometry.head_dim; }
-  int outputs() const { return heads * geometry.head_dim; }
+  int qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
+  int outputs() const { return heads * head_dim; }
+  KvGeometry geometry(const KvEncoding& encoding) const { return {kv_heads, head_dim, encoding}; }
 };
 
 /// Runs the step.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cpu/kv_block.h"
 #include "kernels/cpu/packed_matrix.h"
 
 namespace cohort::kernels::cpu {
@@ -21,30 +22,16 @@ struct QuantizedRows {
   ptrdiff_t groups;
 };
 
-/// K and V of one layer and row as attention reads them: blocks of 64 tokens aligned to position 0.
-/// In a block, for each kv head: K transposed as 4 x [head_dim][16 tokens], then V as
-/// [64 tokens][head_dim rounded up to 16].
-struct KvGeometry {
-  int kv_heads;
-  int head_dim;
-  bool bf16;  // else f32
-
-  int value_stride() const { return (head_dim + 15) / 16 * 16; }
-  size_t element_bytes() const { return bf16 ? 2 : 4; }
-  size_t key_elements() const { return static_cast<size_t>(64) * head_dim; }
-  size_t head_elements() const { return key_elements() + static_cast<size_t>(64) * value_stride(); }
-  size_t block_bytes() const { return kv_heads * head_elements() * element_bytes(); }
-};
-constexpr int kBlockTokens = 64;
-constexpr int kMaxHeadDim = 1024;   // of a KvGeometry: attention keeps heads on the stack
 constexpr int kSegmentBlocks = 16;  // keys of 16 blocks are reduced first, then merged in order
 
 /// Up to four queries of one row and kv head against the blocks [first_block, last_block), which
 /// lie in one segment. The state of query i is state + i * state_stride: {max, sum, -, -, ... [16]}
-/// then the unnormalized output [value_stride]; it must hold a fresh state (max -inf, rest 0).
+/// then the unnormalized output [value_stride]; it must hold a fresh state (max -inf, rest 0). Of
+/// turboquant the output is of rotated values.
 struct AttendTile {
   const float* queries[4];   // scaled, [head_dim]
-  int64_t begin[4], end[4];  // visible keys of each query, absolute positions
+  int64_t begin[4], end[4];  // visible keys of each query, absolute positions,
+  int64_t keep;              // and those of the blocks below this position
   int count;
   const std::byte* const* blocks;  // [block] of the row
   int64_t first_block, last_block;
@@ -54,6 +41,21 @@ struct AttendTile {
   ptrdiff_t state_stride;
 };
 constexpr int kStateHeader = 16;
+
+/// How a byte shuffle and a shift bring sixteen codes of a bit stream to lanes of 32 bits.
+struct StreamPlan {
+  explicit constexpr StreamPlan(int bits) {
+    for (int i = 0; i < 16; ++i) {
+      const auto first = static_cast<uint8_t>(i * bits / 8);
+      bytes[4 * i] = first;
+      bytes[4 * i + 1] = static_cast<uint8_t>(first + 1);
+      bytes[4 * i + 2] = bytes[4 * i + 3] = 0x80;  // zero
+      shift[i] = i * bits % 8;
+    }
+  }
+  alignas(64) uint8_t bytes[64] = {};
+  alignas(64) int32_t shift[16] = {};
+};
 
 /// The kernels of one instruction set. All sets give equal bits: exact integer sums, and for floats
 /// one fixed order of operations per output lane (sums across lanes by one fixed tree).
@@ -75,9 +77,6 @@ struct Kernels {
   void (*attend)(const AttendTile& tile);
   /// Merges state b (later keys) into a.
   void (*merge)(float* a, const float* b, int value_stride);
-  /// Writes head_dim elements of key and value of one token into its block.
-  void (*store_kv)(const KvGeometry& geometry, std::byte* block, int kv_head, int slot,
-                   const float* key, const float* value);
   /// Index of the largest of x[0, n); the first one of equals. NaN never wins.
   int64_t (*argmax)(const float* x, int64_t n);
   /// out[i] = exp((x[i] - shift) * factor)

@@ -118,3 +118,48 @@ inline I code_at(Codes c, int byte) {
   return {_mm256_and_si256(_mm256_srl_epi32(c.a, shift), mask),
           _mm256_and_si256(_mm256_srl_epi32(c.b, shift), mask)};
 }
+
+/// Each lane the bits of its code and some more: sixteen bytes are read.
+template <int bits>
+inline I spread_codes(const std::byte* stream) {
+  static constexpr StreamPlan kPlan(bits);
+  const __m256i bytes =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(stream)));
+  const auto half = [&](int at) {
+    const auto* select = reinterpret_cast<const __m256i*>(kPlan.bytes) + at;
+    const auto* shift = reinterpret_cast<const __m256i*>(kPlan.shift) + at;
+    return _mm256_srlv_epi32(_mm256_shuffle_epi8(bytes, _mm256_load_si256(select)),
+                             _mm256_load_si256(shift));
+  };
+  return {half(0), half(1)};
+}
+/// The sixteen codes of a little-endian bit stream.
+template <int bits>
+inline I unpack(const std::byte* stream) {
+  if constexpr (bits == 8) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(stream));
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+  } else {
+    const __m256i mask = _mm256_set1_epi32((1 << bits) - 1);
+    const I codes = spread_codes<bits>(stream);
+    return {_mm256_and_si256(codes.a, mask), _mm256_and_si256(codes.b, mask)};
+  }
+}
+template <int bits>
+inline __m256 lookup_half(__m256i codes, const float* table) {
+  if constexpr (bits <= 3) {
+    return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), codes);
+  } else if constexpr (bits == 4) {
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), codes),
+                            _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), codes),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
+  } else {
+    return _mm256_i32gather_ps(table, codes, 4);
+  }
+}
+/// table[code] for each of them; a table has at least sixteen entries, repeating.
+template <int bits>
+inline F lookup(const std::byte* stream, const float* table) {
+  const I codes = bits <= 4 ? spread_codes<bits>(stream) : unpack<bits>(stream);
+  return {lookup_half<bits>(codes.a, table), lookup_half<bits>(codes.b, table)};
+}

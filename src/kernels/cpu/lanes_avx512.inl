@@ -93,3 +93,34 @@ inline I code_at(Codes c, int byte) {
   return {
       _mm512_and_si512(_mm512_srl_epi32(c.v, _mm_cvtsi32_si128(8 * byte)), _mm512_set1_epi32(255))};
 }
+
+/// Each lane the bits of its code and some more: sixteen bytes are read.
+template <int bits>
+inline __m512i spread_codes(const std::byte* stream) {
+  static constexpr StreamPlan kPlan(bits);
+  const __m512i bytes =
+      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(stream)));
+  return _mm512_srlv_epi32(_mm512_shuffle_epi8(bytes, _mm512_load_si512(kPlan.bytes)),
+                           _mm512_load_si512(kPlan.shift));
+}
+/// The sixteen codes of a little-endian bit stream.
+template <int bits>
+inline I unpack(const std::byte* stream) {
+  if constexpr (bits == 8) {
+    return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(stream)))};
+  } else {
+    return {_mm512_and_si512(spread_codes<bits>(stream), _mm512_set1_epi32((1 << bits) - 1))};
+  }
+}
+/// table[code] for each of them; a table has at least sixteen entries, repeating.
+template <int bits>
+inline F lookup(const std::byte* stream, const float* table) {
+  if constexpr (bits <= 4) {
+    return {_mm512_permutexvar_ps(spread_codes<bits>(stream), _mm512_loadu_ps(table))};
+  } else if constexpr (bits == 5) {
+    return {_mm512_permutex2var_ps(_mm512_loadu_ps(table), spread_codes<bits>(stream),
+                                   _mm512_loadu_ps(table + 16))};
+  } else {
+    return {_mm512_i32gather_ps(unpack<bits>(stream).v, table, 4)};
+  }
+}

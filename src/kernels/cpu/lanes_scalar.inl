@@ -121,3 +121,19 @@ inline I code_at(Codes c, int byte) {
   for (int lane = 0; lane < 16; ++lane) out.v[lane] = c.v[lane * 4 + byte];
   return out;
 }
+
+/// The sixteen codes of a little-endian bit stream.
+template <int bits>
+inline I unpack(const std::byte* stream) {
+  I out;
+  for (int i = 0; i < 16; ++i) {
+    out.v[i] = static_cast<int32_t>(read_bits(stream, static_cast<size_t>(i) * bits, bits));
+  }
+  return out;
+}
+/// table[code] for each of them; a table has at least sixteen entries, repeating.
+template <int bits>
+inline F lookup(const std::byte* stream, const float* table) {
+  const I codes = unpack<bits>(stream);
+  return each([&](int i) { return table[codes.v[i]]; });
+}

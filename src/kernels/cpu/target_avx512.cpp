@@ -13,6 +13,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/cpu/encodings/turboquant.h"
 #include "kernels/cpu/kernels.h"
 
 #if defined(__x86_64__)

@@ -9,6 +9,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/cpu/encodings/turboquant.h"
 #include "kernels/cpu/kernels.h"
 
 namespace cohort::kernels::cpu {

@@ -32,14 +32,14 @@ void set_layers(DecoderSpec& spec, const ConfigReader& config, const Source& sou
   for (size_t i = 0; i < spec.shape.layers.size(); ++i) {
     const bool global = is_global(types, pattern, i);
     spec.layer_rope[i] = global ? kGlobalRope : kLocalRope;
-    if (!global) spec.shape.layers[i].window = window;
+    if (!global) spec.kv(i).window = window;
   }
 }
 
 /// Both published forms: rope_parameters by layer kind, or rope_theta, rope_local_base_freq and a
 /// rope_scaling that holds for the global layers only.
 void set_ropes(DecoderSpec& spec, const ConfigReader& config, const Source& source) {
-  const int dim = spec.shape.layers[0].geometry.head_dim;
+  const int dim = spec.kv(0).head_dim;
   const int64_t context = spec.shape.context_tokens;
   const double global_theta = config.positive("rope_theta", 1e6);
   const double local_theta = config.positive("rope_local_base_freq", 1e4);
@@ -67,8 +67,8 @@ std::unique_ptr<Model> gemma3(const Source& source, const LoadOptions& options,
     }
   }
   config.only("hidden_activation", "gelu_pytorch_tanh");
-  DecoderSpec spec = read_decoder_spec(config, source, options);
-  const int dim = spec.shape.layers[0].geometry.head_dim;
+  DecoderSpec spec = read_decoder_spec(config, source);
+  const int dim = spec.kv(0).head_dim;
   spec.query_scale = static_cast<float>(
       1.0 / std::sqrt(config.positive("query_pre_attn_scalar", static_cast<double>(dim))));
   spec.norm_offset = source.norms_include_one ? 0.0f : 1.0f;

@@ -23,7 +23,7 @@ void set_windows(DecoderSpec& spec, const ConfigReader& config, const Source& so
            "{}: layer {} is \"sliding_attention\", but there is no \"sliding_window\"",
            source.checkpoint.path, i);
     }
-    spec.shape.layers[i].window = window;
+    spec.kv(i).window = window;
   }
 }
 
@@ -46,8 +46,8 @@ std::unique_ptr<Model> llama(const Source& source, const LoadOptions& options,
                              kernels::cpu::Cpu& cpu) {
   const ConfigReader config(source.config, source.checkpoint.path);
   config.only("hidden_act", "silu");
-  DecoderSpec spec = read_decoder_spec(config, source, options);
-  const int dim = spec.shape.layers[0].geometry.head_dim;
+  DecoderSpec spec = read_decoder_spec(config, source);
+  const int dim = spec.kv(0).head_dim;
   spec.query_scale = 1.0f / std::sqrt(static_cast<float>(dim));
   const boost::json::object* scaling = config.object("rope_parameters");
   if (scaling == nullptr) scaling = config.object("rope_scaling");

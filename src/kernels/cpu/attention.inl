@@ -1,0 +1,260 @@
+// Attention over the blocks of a row, for every encoding. Part of kernels.inl.
+//
+// An encoding brings two types. Its keys are loaded sixteen tokens at a channel, its values sixteen
+// channels of a token; either as they are, or as codes of which a whole group shares a scale. Then
+// sums run over codes and meet the scales once per group.
+
+/// One kv head of one block.
+struct KvHead {
+  const KvGeometry& geometry;
+  const std::byte* data;
+
+  const std::byte* values() const { return data + geometry.values_at(); }
+  /// The scales of 64 tokens.
+  const std::byte* scales(KvScales array, int group) const {
+    return data + geometry.scales_at(array) + static_cast<size_t>(group) * kBlockTokens * 2;
+  }
+};
+
+#include "kernels/cpu/encodings/affine.inl"
+#include "kernels/cpu/encodings/dense.inl"
+#include "kernels/cpu/encodings/turboquant.inl"
+
+/// scores[query][64] for QT queries against the keys of one block.
+///   group_sums  per query, the sums of its channels by group (coded keys)
+template <class Keys, int QT>
+void block_scores(const KvHead& head, const float* const* queries, const float* const* group_sums,
+                  float* scores) {
+  const int dim = head.geometry.head_dim;
+  const int group = Keys::kCoded ? head.geometry.encoding.group : dim;
+  for (int begin = 0; begin < dim; begin += group) {
+    F acc[QT][4];
+    for (auto& row : acc) {
+      for (F& a : row) a = set1(0);
+    }
+    for (int d = begin; d < begin + group; ++d) {
+      F k[4];
+      for (int part = 0; part < 4; ++part) k[part] = Keys::read(head, part * dim + d);
+      for (int i = 0; i < QT; ++i) {
+        const F q = set1(queries[i][d]);
+        for (int part = 0; part < 4; ++part) acc[i][part] = fma(k[part], q, acc[i][part]);
+      }
+    }
+    for (int part = 0; part < 4; ++part) {
+      for (int i = 0; i < QT; ++i) {
+        float* to = scores + i * 64 + part * 16;
+        if constexpr (Keys::kCoded) {
+          const int g = begin / group;
+          const F before = begin == 0 ? set1(0) : load(to);
+          store(to, Keys::add_group(head, g, part, acc[i][part], set1(group_sums[i][g]), before));
+        } else {
+          store(to, acc[i][part]);
+        }
+      }
+    }
+  }
+}
+
+/// Turns scores into weights for keys [begin, end) of the block and updates {max, sum}.
+///   returns  the factor for what was accumulated before
+inline float softmax_step(float* scores, int begin, int end, float* state) {
+  const float minus_infinity = -std::numeric_limits<float>::infinity();
+  for (int key = 0; key < begin; ++key) scores[key] = minus_infinity;
+  for (int key = end; key < 64; ++key) scores[key] = minus_infinity;
+  F s[4];
+  for (int part = 0; part < 4; ++part) s[part] = load(scores + part * 16);
+  const float block_max = max_lanes(max(max(s[0], s[1]), max(s[2], s[3])));
+  const float new_max = block_max > state[0] ? block_max : state[0];
+  const F shift = set1(new_max);
+  for (F& part : s) part = exp_lanes(sub(part, shift));
+  for (int part = 0; part < 4; ++part) store(scores + part * 16, s[part]);
+  const float correction = exp_lanes_scalar(state[0] - new_max);
+  state[0] = new_max;
+  state[1] = state[1] * correction + sum_lanes(add(add(s[0], s[1]), add(s[2], s[3])));
+  return correction;
+}
+
+/// The keys [begin, end) of a block and what becomes of their values.
+struct ValueSum {
+  int begin, end;
+  const float* weights;      // [query][64]
+  const float* corrections;  // [query]: factor of what was accumulated before
+  const float* offsets;      // [query]: added to every channel
+  float* const* outputs;     // [query]
+};
+
+/// DT * 16 channels from `channel` on: output = output * correction + offset + sum of
+/// weight * value, in key order.
+template <class Values, int QT, int DT>
+void accumulate_values(const KvHead& head, int channel, const ValueSum& sum) {
+  F acc[QT][DT];
+  for (int i = 0; i < QT; ++i) {
+    for (int t = 0; t < DT; ++t) {
+      const F before = mul(load(sum.outputs[i] + channel + 16 * t), set1(sum.corrections[i]));
+      acc[i][t] = Values::kCoded ? add(before, set1(sum.offsets[i])) : before;
+    }
+  }
+  const Values values(head);
+  const size_t row_bytes = head.geometry.value_row_bytes();
+  const std::byte* row = head.values() + sum.begin * row_bytes;
+  for (int key = sum.begin; key < sum.end; ++key, row += row_bytes) {
+    F v[DT];
+    for (int t = 0; t < DT; ++t) v[t] = values.read(row, channel / 16 + t);
+    for (int i = 0; i < QT; ++i) {
+      const F w = set1(sum.weights[i * 64 + key]);
+      for (int t = 0; t < DT; ++t) acc[i][t] = fma(w, v[t], acc[i][t]);
+    }
+  }
+  for (int i = 0; i < QT; ++i) {
+    for (int t = 0; t < DT; ++t) store(sum.outputs[i] + channel + 16 * t, acc[i][t]);
+  }
+}
+
+template <class Values, int QT>
+void accumulate_channels(const KvHead& head, int begin, int end, const ValueSum& sum) {
+  int d = begin;
+  for (; d + 64 <= end; d += 64) accumulate_values<Values, QT, 4>(head, d, sum);
+  for (; d + 32 <= end; d += 32) accumulate_values<Values, QT, 2>(head, d, sum);
+  for (; d < end; d += 16) accumulate_values<Values, QT, 1>(head, d, sum);
+}
+
+template <class Values, int QT>
+void block_values(const KvHead& head, const ValueSum& sum) {
+  if constexpr (!Values::kCoded) {
+    accumulate_channels<Values, QT>(head, 0, head.geometry.value_stride(), sum);
+  } else {
+    const int group = head.geometry.encoding.group;
+    for (int g = 0; g < head.geometry.groups(); ++g) {
+      float weights[QT * 64], offsets[QT];
+      for (int i = 0; i < QT; ++i) {
+        offsets[i] = Values::scale_weights(head, g, sum.weights + i * 64, weights + i * 64);
+      }
+      const ValueSum scaled{sum.begin, sum.end, weights, sum.corrections, offsets, sum.outputs};
+      accumulate_channels<Values, QT>(head, g * group, (g + 1) * group, scaled);
+    }
+  }
+}
+
+/// The kernels of one encoding of keys or values, by the number of queries less one.
+struct KeyKernels {
+  KvKind kind;
+  int bits;
+  void (*scores[4])(const KvHead&, const float* const*, const float* const*, float*);
+};
+struct ValueKernels {
+  KvKind kind;
+  int bits;
+  void (*sum[4])(const KvHead&, const ValueSum&);
+};
+template <class Keys>
+constexpr KeyKernels keys_row(KvKind kind) {
+  return {kind,
+          Keys::kBits,
+          {block_scores<Keys, 1>, block_scores<Keys, 2>, block_scores<Keys, 3>,
+           block_scores<Keys, 4>}};
+}
+template <class Values>
+constexpr ValueKernels values_row(KvKind kind) {
+  return {kind,
+          Values::kBits,
+          {block_values<Values, 1>, block_values<Values, 2>, block_values<Values, 3>,
+           block_values<Values, 4>}};
+}
+constexpr KeyKernels kKeyKernels[] = {
+    keys_row<DenseKeys<float>>(KvKind::kDense), keys_row<DenseKeys<uint16_t>>(KvKind::kDense),
+    keys_row<AffineKeys<4>>(KvKind::kAffine),   keys_row<AffineKeys<8>>(KvKind::kAffine),
+    keys_row<TurboKeyCodes<2>>(KvKind::kTurbo), keys_row<TurboKeyCodes<4>>(KvKind::kTurbo),
+    keys_row<TurboKeyCodes<5>>(KvKind::kTurbo), keys_row<TurboKeyCodes<8>>(KvKind::kTurbo),
+};
+constexpr ValueKernels kValueKernels[] = {
+    values_row<DenseValues<float>>(KvKind::kDense),
+    values_row<DenseValues<uint16_t>>(KvKind::kDense),
+    values_row<AffineValues<4>>(KvKind::kAffine),
+    values_row<AffineValues<8>>(KvKind::kAffine),
+    values_row<TurboValues<2>>(KvKind::kTurbo),
+    values_row<TurboValues<3>>(KvKind::kTurbo),
+    values_row<TurboValues<4>>(KvKind::kTurbo),
+    values_row<TurboValues<5>>(KvKind::kTurbo),
+    values_row<TurboValues<8>>(KvKind::kTurbo),
+};
+
+/// What stays the same over the blocks of a tile.
+struct AttendWork {
+  const AttendTile& tile;
+  const KeyKernels* keys;
+  const ValueKernels* values;
+  float group_sums[4][kMaxHeadDim / 32];  // of the queries
+};
+
+/// `count` queries against one block. All see the same keys [begin, end) of it.
+inline void attend_block(const AttendWork& work, int64_t block, int first, int count, int begin,
+                         int end) {
+  const AttendTile& t = work.tile;
+  const KvHead head{t.geometry, t.blocks[block] + t.kv_head * t.geometry.head_bytes()};
+  const float* sums[4];
+  float* outputs[4];
+  float corrections[4];
+  float scores[4 * 64];
+  for (int i = 0; i < count; ++i) sums[i] = work.group_sums[first + i];
+  work.keys->scores[count - 1](head, t.queries + first, sums, scores);
+  for (int i = 0; i < count; ++i) {
+    float* state = t.state + (first + i) * t.state_stride;
+    corrections[i] = softmax_step(scores + i * 64, begin, end, state);
+    outputs[i] = state + kStateHeader;
+  }
+  work.values->sum[count - 1](head, {begin, end, scores, corrections, nullptr, outputs});
+}
+
+inline AttendWork attend_work(const AttendTile& tile) {
+  const KvEncoding& encoding = tile.geometry.encoding;
+  AttendWork work{tile, kKeyKernels, kValueKernels, {}};
+  while (work.keys->kind != encoding.kind || work.keys->bits != encoding.key_bits) ++work.keys;
+  while (work.values->kind != encoding.kind || work.values->bits != encoding.value_bits) {
+    ++work.values;
+  }
+  for (int i = 0; i < tile.count; ++i) {
+    for (int g = 0; g < tile.geometry.groups(); ++g) {
+      F sum = set1(0);
+      for (int d = 0; d < encoding.group; d += 16) {
+        sum = add(sum, load(tile.queries[i] + g * encoding.group + d));
+      }
+      work.group_sums[i][g] = sum_lanes(sum);
+    }
+  }
+  return work;
+}
+
+void attend(const AttendTile& t) {
+  const AttendWork work = attend_work(t);
+  for (int64_t block = t.first_block; block < t.last_block; ++block) {
+    const int64_t base = block * kBlockTokens;
+    int begin[4], end[4];
+    bool together = true;  // four queries at once only where all see the same keys of the block
+    for (int i = 0; i < t.count; ++i) {
+      const int64_t from = base < t.keep ? 0 : t.begin[i] - base;
+      begin[i] = static_cast<int>(std::clamp<int64_t>(from, 0, kBlockTokens));
+      end[i] = static_cast<int>(std::clamp<int64_t>(t.end[i] - base, 0, kBlockTokens));
+      together = together && begin[i] == begin[0] && end[i] == end[0];
+    }
+    if (together) {
+      if (begin[0] < end[0]) attend_block(work, block, 0, t.count, begin[0], end[0]);
+      continue;
+    }
+    for (int i = 0; i < t.count; ++i) {
+      if (begin[i] < end[i]) attend_block(work, block, i, 1, begin[i], end[i]);
+    }
+  }
+}
+
+void merge(float* a, const float* b, int value_stride) {
+  const float new_max = a[0] > b[0] ? a[0] : b[0];
+  if (b[0] == -std::numeric_limits<float>::infinity()) return;
+  const float factor_a = exp_lanes_scalar(a[0] - new_max);
+  const float factor_b = exp_lanes_scalar(b[0] - new_max);
+  a[1] = a[1] * factor_a + b[1] * factor_b;
+  a[0] = new_max;
+  for (int d = kStateHeader; d < kStateHeader + value_stride; d += 16) {
+    store(a + d, fma(load(b + d), set1(factor_b), mul(load(a + d), set1(factor_a))));
+  }
+}
+

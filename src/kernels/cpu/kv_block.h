@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+namespace cohort::kernels::cpu {
+
+constexpr int kBlockTokens = 64;
+constexpr int kMaxHeadDim = 1024;  // attention keeps heads on the stack
+
+enum class KvKind : uint8_t { kDense, kAffine, kTurbo };
+
+/// How keys and values are stored. Codes of less than 16 bits have a scale (and a zero or a bias)
+/// per `group` channels of one token and head.
+struct KvEncoding {
+  KvKind kind = KvKind::kDense;
+  int key_bits = 16;  // of an element; dense: 16 is bf16, 32 is f32
+  int value_bits = 16;
+  int group = 0;  // 0 = dense
+  bool operator==(const KvEncoding&) const = default;
+};
+constexpr KvEncoding dense_kv(bool bf16) {
+  return {KvKind::kDense, bf16 ? 16 : 32, bf16 ? 16 : 32, 0};
+}
+constexpr KvEncoding affine_kv(int bits, int group) {
+  return {KvKind::kAffine, bits, bits, group};
+}
+constexpr KvEncoding turbo_kv(int key_bits, int value_bits) {
+  return {KvKind::kTurbo, key_bits, value_bits, 32};
+}
+
+/// What a block holds: K and V of 64 tokens of one layer and row. For each kv head, one after the
+/// other:
+///   keys          [4 tiles][head_dim][16 tokens]: a lane of a kernel is a token
+///   values        [64 tokens][head_dim]: a lane is a channel; dense rows are padded to 16 channels
+///   key_scales, key_zeros, value_scales, value_zeros
+///                 [head_dim / group][64 tokens] of 16 bits each; turboquant has no value_zeros
+/// Codes are little-endian bit streams: element i of sixteen neighbours at bits [i * b, i * b + b).
+struct KvGeometry {
+  int kv_heads;
+  int head_dim;
+  KvEncoding encoding;
+
+  bool coded() const { return encoding.kind != KvKind::kDense; }
+  int groups() const { return coded() ? head_dim / encoding.group : 0; }
+  /// Channels of a value row, padding included.
+  int value_stride() const { return (head_dim + 15) / 16 * 16; }
+  size_t value_row_bytes() const {
+    return static_cast<size_t>(value_stride()) * encoding.value_bits / 8;
+  }
+  size_t key_bytes() const {
+    return static_cast<size_t>(kBlockTokens) * head_dim * encoding.key_bits / 8;
+  }
+  size_t value_bytes() const { return kBlockTokens * value_row_bytes(); }
+  /// Of one of the arrays of scales and zeros.
+  size_t scale_bytes() const { return static_cast<size_t>(groups()) * kBlockTokens * 2; }
+  int scale_arrays() const { return encoding.kind == KvKind::kAffine ? 4 : coded() ? 3 : 0; }
+
+  size_t values_at() const { return key_bytes(); }
+  size_t scales_at(int array) const { return key_bytes() + value_bytes() + array * scale_bytes(); }
+  size_t head_bytes() const { return scales_at(scale_arrays()); }
+  size_t block_bytes() const { return kv_heads * head_bytes(); }
+  size_t bytes_per_token() const { return block_bytes() / kBlockTokens; }
+};
+
+/// The arrays of scales, in their order in a block.
+enum KvScales { kKeyScales, kKeyZeros, kValueScales, kValueZeros };
+
+/// Why `encoding` cannot hold heads of this dimension, or "".
+std::string refusal(const KvEncoding& encoding, int head_dim);
+
+/// Encodes one token of one head into its slot. Writing a slot again replaces it.
+///   key, value  [head_dim]
+///   thread      one at a time for each sixteen slots: their codes share bytes
+void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slot, const float* key,
+              const float* value);
+/// What attention reads of that slot, the values of turboquant rotated back. Not fast.
+void load_kv(const KvGeometry& geometry, const std::byte* block, int kv_head, int slot, float* key,
+             float* value);
+
+/// `bits` of a little-endian bit stream.
+inline uint32_t read_bits(const std::byte* stream, size_t at, int bits) {
+  uint16_t two = static_cast<uint8_t>(stream[at / 8]);
+  if (at % 8 + bits > 8) two |= static_cast<uint16_t>(static_cast<uint8_t>(stream[at / 8 + 1]) << 8);
+  return (two >> (at % 8)) & ((1u << bits) - 1);
+}
+inline void write_bits(std::byte* stream, size_t at, int bits, uint32_t code) {
+  const auto put = [&](size_t byte, uint32_t mask, uint32_t value) {
+    stream[byte] = static_cast<std::byte>((static_cast<uint32_t>(stream[byte]) & ~mask) | value);
+  };
+  const uint32_t mask = ((1u << bits) - 1) << (at % 8), value = code << (at % 8);
+  put(at / 8, mask & 255, value & 255);
+  if (mask > 255) put(at / 8 + 1, mask >> 8, value >> 8);
+}
+
+}  // namespace cohort::kernels::cpu

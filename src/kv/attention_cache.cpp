@@ -1,0 +1,281 @@
+#include "kv/attention_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "kernels/cpu/cpu.h"
+
+namespace cohort::kv {
+
+using kernels::cpu::kBlockTokens;
+using kernels::cpu::KvEncoding;
+using kernels::cpu::KvGeometry;
+using kernels::cpu::KvKind;
+
+namespace {
+
+constexpr BlockId kNone = UINT32_MAX;
+
+size_t blocks_for(int64_t tokens) {
+  return static_cast<size_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+}
+
+std::string words(const KvEncoding& encoding, bool window) {
+  const char* rotating = window ? "rotating-" : "";
+  switch (encoding.kind) {
+    case KvKind::kAffine:
+      return fmt::format("kv:{}quant:{}:{}", rotating, encoding.key_bits, encoding.group);
+    case KvKind::kTurbo:
+      return fmt::format("kv:{}turboquant:{}:{}", rotating, encoding.key_bits,
+                         encoding.value_bits);
+    case KvKind::kDense:
+      break;
+  }
+  return fmt::format("kv:{}plain:{}", rotating, encoding.key_bits == 16 ? "bf16" : "f32");
+}
+
+/// One block from one encoding to another.
+void convert_block(const KvGeometry& from, const std::byte* source, const KvGeometry& to,
+                   std::byte* target, int tokens) {
+  float key[kernels::cpu::kMaxHeadDim], value[kernels::cpu::kMaxHeadDim];
+  for (int head = 0; head < from.kv_heads; ++head) {
+    for (int slot = 0; slot < tokens; ++slot) {
+      load_kv(from, source, head, slot, key, value);
+      store_kv(to, target, head, slot, key, value);
+    }
+  }
+}
+
+/// Blocks that go back if nobody takes them over.
+struct TakenBlocks {
+  BlockPool& pool;
+  std::vector<BlockId> ids;
+  ~TakenBlocks() {
+    for (BlockId block : ids) {
+      if (block != kNone) pool.release(block);
+    }
+  }
+};
+
+}  // namespace
+
+size_t state_bytes(const LayerCache& cache) {
+  size_t bytes = 0;
+  for (const auto& array : cache.arrays()) bytes += array.size();
+  return bytes;
+}
+
+BlockPool& BlockPools::of(size_t block_bytes) {
+  return pools_.try_emplace(block_bytes, block_bytes, limit_).first->second;
+}
+
+size_t BlockPools::used_bytes() const {
+  size_t bytes = 0;
+  for (const auto& [size, pool] : pools_) bytes += pool.used_bytes();
+  return bytes;
+}
+
+void BlockPools::check_integrity(const BlockCensus& census) const {
+  size_t held = 0;
+  for (const auto& [size, pool] : pools_) {
+    pool.check_integrity();
+    held += pool.held_bytes();
+    const auto counted = census.find(&pool);
+    for (BlockId block = 0; block < pool.size(); ++block) {
+      const bool seen = counted != census.end() && block < counted->second.size();
+      check(pool.references(block) == (seen ? counted->second[block] : 0),
+            "every reference to a block is held by a cache");
+    }
+  }
+  check(held == limit_.held_bytes, "the pools' memory adds up");
+}
+
+AttentionCache::AttentionCache(const LayerSpec& spec, const LayerPrecision& precision,
+                               BlockPools& pools)
+    : spec_(spec),
+      precision_(precision),
+      pools_(&pools),
+      pool_(&pools.of(spec.geometry(precision.at_birth()).block_bytes())) {}
+
+AttentionCache::AttentionCache(const AttentionCache& other)
+    : LayerCache(other),
+      spec_(other.spec_),
+      precision_(other.precision_),
+      pools_(other.pools_),
+      pool_(other.pool_),
+      converted_(other.converted_),
+      blocks_(other.blocks_),
+      addresses_(other.addresses_),
+      window_front_(other.window_front_) {
+  for (BlockId block : blocks_) {
+    if (block != kNone) pool().share(block);
+  }
+}
+
+AttentionCache::~AttentionCache() {
+  drop_from(0);
+}
+
+std::string AttentionCache::signature() const {
+  const bool window = spec_.window > 0;
+  std::string name = words(precision_.then, window);
+  if (precision_.changes()) {
+    name = fmt::format("kv:delayed-{}:{}:{}", name.substr(3), precision_.start,
+                       precision_.first.key_bits == 16 ? "bf16" : "f32");
+  }
+  if (window) name += fmt::format(":w{}", spec_.window);
+  if (spec_.keep > 0) name += fmt::format(":keep{}", spec_.keep);
+  return name;
+}
+
+std::unique_ptr<LayerCache> AttentionCache::clone() const {
+  return std::unique_ptr<LayerCache>(new AttentionCache(*this));
+}
+
+int64_t AttentionCache::max_append_tokens() const {
+  return pending() ? precision_.start - offset_ : kNoLimit;
+}
+
+void AttentionCache::reserve(int64_t tokens) {
+  check(tokens <= max_append_tokens(), "an append stops where the precision changes");
+  const size_t needed = blocks_for(offset_ + tokens);
+  blocks_.reserve(needed);
+  addresses_.reserve(needed);
+  while (blocks_.size() < needed) {
+    blocks_.push_back(pool().take());
+    addresses_.push_back(pool().address(blocks_.back()));
+  }
+  const auto open = static_cast<size_t>(offset_ / kBlockTokens);
+  if (tokens == 0 || offset_ % kBlockTokens == 0 || pool().references(blocks_[open]) == 1) return;
+  const BlockId fresh = pool().take();
+  std::memcpy(pool().address(fresh), addresses_[open], pool().block_bytes());
+  replace(open, pool(), fresh);
+}
+
+/// Puts a block of the current pool in the place of one of pool `from`.
+void AttentionCache::replace(size_t index, BlockPool& from, BlockId fresh) noexcept {
+  from.release(blocks_[index]);
+  blocks_[index] = fresh;
+  addresses_[index] = pool().address(fresh);
+}
+
+void AttentionCache::commit(int64_t tokens) noexcept {
+  offset_ += tokens;
+  drop_from(blocks_for(offset_));
+  if (spec_.window == 0) return;
+  while (window_front_ < blocks_.size() && !visible_from(window_front_, offset_)) {
+    drop(window_front_++);
+  }
+}
+
+bool AttentionCache::visible_from(size_t block, int64_t position) const {
+  const int64_t end = static_cast<int64_t>(block + 1) * kBlockTokens;
+  return spec_.window == 0 || end > position - spec_.window + 1;
+}
+
+/// Gives a block back, unless it is kept beside the window.
+void AttentionCache::drop(size_t index) noexcept {
+  const bool kept = static_cast<int64_t>(index) * kBlockTokens < spec_.keep;
+  if (kept || blocks_[index] == kNone) return;
+  pool().release(blocks_[index]);
+  blocks_[index] = kNone;
+  addresses_[index] = nullptr;
+}
+
+void AttentionCache::drop_from(size_t count) noexcept {
+  while (blocks_.size() > count) {
+    if (blocks_.back() != kNone) pool().release(blocks_.back());
+    blocks_.pop_back();
+    addresses_.pop_back();
+  }
+  window_front_ = std::min(window_front_, count);
+}
+
+void AttentionCache::maintain(kernels::cpu::Cpu& cpu) {
+  if (!pending() || offset_ < precision_.start) return;
+  check(offset_ == precision_.start, "the precision changes at one exact offset");
+  const KvGeometry from = geometry(), to = spec_.geometry(precision_.then);
+  BlockPool& old_pool = pool();
+  BlockPool& new_pool = pools_->of(to.block_bytes());
+  TakenBlocks fresh{new_pool, std::vector<BlockId>(blocks_.size(), kNone)};
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i] != kNone) fresh.ids[i] = new_pool.take();
+  }
+  cpu.pool().parallel_for(blocks_.size(), [&](size_t i) {
+    if (blocks_[i] == kNone) return;
+    const int64_t tokens = offset_ - static_cast<int64_t>(i) * kBlockTokens;
+    convert_block(from, addresses_[i], to, new_pool.address(fresh.ids[i]),
+                  static_cast<int>(std::min<int64_t>(tokens, kBlockTokens)));
+  });
+  pool_ = &new_pool;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i] != kNone) replace(i, old_pool, std::exchange(fresh.ids[i], kNone));
+  }
+  converted_ = true;
+}
+
+int64_t AttentionCache::trim_floor() const {
+  // Of the blocks given back, the last one bounds what the next query may ask for.
+  for (size_t i = blocks_.size(); i-- > 0;) {
+    if (blocks_[i] == kNone) {
+      return std::min(offset_, static_cast<int64_t>(i + 1) * kBlockTokens + spec_.window - 1);
+    }
+  }
+  return 0;
+}
+
+void AttentionCache::trim(int64_t offset) {
+  check(offset >= trim_floor() && offset <= offset_, "a cache is cut where it can be cut");
+  offset_ = offset;
+  drop_from(blocks_for(offset));
+}
+
+std::vector<std::span<const std::byte>> AttentionCache::arrays() const {
+  std::vector<std::span<const std::byte>> found;
+  for (const std::byte* address : addresses_) {
+    if (address != nullptr) found.emplace_back(address, pool().block_bytes());
+  }
+  return found;
+}
+
+void AttentionCache::restore(int64_t offset, bool converted) {
+  check(blocks_.empty(), "only an empty cache is restored");
+  check(!converted || precision_.changes(), "only a cache that changes can have been converted");
+  converted_ = converted;
+  pool_ = &pools_->of(geometry().block_bytes());
+  const size_t count = blocks_for(offset);
+  blocks_.reserve(count);
+  addresses_.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const bool kept = static_cast<int64_t>(i) * kBlockTokens < spec_.keep;
+    const bool held = kept || visible_from(i, offset);
+    blocks_.push_back(held ? pool().take() : kNone);
+    addresses_.push_back(held ? pool().address(blocks_.back()) : nullptr);
+    if (!held) window_front_ = i + 1;
+  }
+  offset_ = offset;
+}
+
+void AttentionCache::check_integrity(BlockCensus& census) const {
+  check(blocks_.size() >= blocks_for(offset_) && blocks_.size() == addresses_.size(),
+        "a cache has a block for each of its tokens");
+  check(!pending() || offset_ <= precision_.start, "no append passes a change of precision");
+  check(pool().block_bytes() == geometry().block_bytes(), "blocks are of the encoding's pool");
+  std::vector<uint32_t>& counts = census[pool_];
+  if (counts.size() < pool().size()) counts.resize(pool().size());
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (blocks_[i] == kNone) {
+      check(addresses_[i] == nullptr && !visible_from(i, offset_),
+            "only blocks that no query sees are given back");
+      continue;
+    }
+    check(addresses_[i] == pool().address(blocks_[i]), "addresses are of the blocks");
+    ++counts[blocks_[i]];
+  }
+}
+
+}  // namespace cohort::kv

@@ -1,0 +1,65 @@
+#include "kv/recurrent_cache.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/error.h"
+#include "kernels/cpu/kv_block.h"
+
+namespace cohort::kv {
+
+RecurrentCache::RecurrentCache(const RecurrentSpec& spec)
+    : spec_(spec), current_(std::make_shared<RecurrentState>(sized(0))) {}
+
+RecurrentState RecurrentCache::sized(int64_t offset) const {
+  const auto size = [](int64_t a, int64_t b, int64_t c) { return static_cast<size_t>(a * b * c); };
+  return {std::vector<float>(size(spec_.conv_tokens, spec_.conv_channels, 1)),
+          std::vector<float>(size(spec_.heads, spec_.key_dim, spec_.value_dim)),
+          std::vector<float>(size(offset % kernels::cpu::kBlockTokens, spec_.open_width, 1))};
+}
+
+std::string RecurrentCache::signature() const {
+  return fmt::format("ssm:conv{}x{}:state{}x{}x{}:open{}", spec_.conv_tokens, spec_.conv_channels,
+                     spec_.heads, spec_.key_dim, spec_.value_dim, spec_.open_width);
+}
+
+void RecurrentCache::reserve(int64_t tokens) {
+  next_ = std::make_shared<RecurrentState>(sized(offset_ + tokens));
+}
+
+void RecurrentCache::commit(int64_t tokens) noexcept {
+  offset_ += tokens;
+  if (tokens > 0) current_ = std::move(next_);
+  next_.reset();
+}
+
+void RecurrentCache::trim(int64_t offset) {
+  check(offset == offset_, "recurrent state is not cut");
+}
+
+std::unique_ptr<LayerCache> RecurrentCache::clone() const {
+  auto copy = std::make_unique<RecurrentCache>(*this);
+  copy->next_.reset();
+  return copy;
+}
+
+std::vector<std::span<const std::byte>> RecurrentCache::arrays() const {
+  return {std::as_bytes(std::span(current_->conv)), std::as_bytes(std::span(current_->state)),
+          std::as_bytes(std::span(current_->open))};
+}
+
+void RecurrentCache::restore(int64_t offset, RecurrentState state) {
+  const RecurrentState wanted = sized(offset);
+  check(wanted.conv.size() == state.conv.size() && wanted.state.size() == state.state.size() &&
+            wanted.open.size() == state.open.size(),
+        "restored state has the sizes of the layer");
+  current_ = std::make_shared<RecurrentState>(std::move(state));
+  offset_ = offset;
+}
+
+void RecurrentCache::check_integrity(BlockCensus&) const {
+  check(current_->open.size() == sized(offset_).open.size(), "the open block ends at the offset");
+}
+
+}  // namespace cohort::kv

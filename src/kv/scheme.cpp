@@ -1,0 +1,175 @@
+#include "kv/scheme.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/printable.h"
+
+namespace cohort::kv {
+
+using kernels::cpu::affine_kv;
+using kernels::cpu::dense_kv;
+using kernels::cpu::kBlockTokens;
+using kernels::cpu::KvEncoding;
+using kernels::cpu::turbo_kv;
+
+std::string KvScheme::name() const {
+  std::string text = dense_bf16 ? "bf16" : "f32";
+  const std::string beside = dense_bf16 ? "" : "-f32";
+  switch (kind) {
+    case Kind::kOff:
+      return text;
+    case Kind::kUniform:
+      text = fmt::format("kv{}-g{}{}", bits, group, beside);
+      break;
+    case Kind::kConfig:
+      text = "config" + beside;
+      for (const LayerBits& layer : layers) {
+        text += fmt::format("-{}:{}g{}", layer.layer, layer.bits, layer.group);
+      }
+      break;
+    case Kind::kTurbo:
+      text = fmt::format("turbo-k{}v{}{}", key_bits, value_bits, beside);
+      if (turbo_skip_ends > 0) text += fmt::format("-skip{}", turbo_skip_ends);
+      break;
+  }
+  return start > 0 ? fmt::format("{}-start{}", text, start) : text;
+}
+
+void set_quantization(KvScheme& scheme, std::string_view words) {
+  const auto refuse = [&] {
+    fail(ErrorKind::kInvalidRequest,
+         "\"{}\" is no KV quantization; there are off, 4, 8, config, turbo and turbo:kXvY with X "
+         "of 2, 4, 5, 8 and Y of 2, 3, 4, 5, 8",
+         printable(words));
+  };
+  using Kind = KvScheme::Kind;
+  if (words == "off") {
+    scheme.kind = Kind::kOff;
+  } else if (words == "4" || words == "8") {
+    scheme.kind = Kind::kUniform;
+    scheme.bits = words == "4" ? 4 : 8;
+  } else if (words == "config") {
+    scheme.kind = Kind::kConfig;
+  } else if (words == "turbo") {
+    scheme.kind = Kind::kTurbo;
+    scheme.key_bits = 8;
+    scheme.value_bits = 3;
+  } else {
+    const bool shaped = words.size() == 10 && words.starts_with("turbo:k") && words[8] == 'v';
+    const char k = shaped ? words[7] : 0, v = shaped ? words[9] : 0;
+    if (!shaped || std::string_view("2458").find(k) == std::string_view::npos ||
+        std::string_view("23458").find(v) == std::string_view::npos) {
+      refuse();
+    }
+    scheme.kind = Kind::kTurbo;
+    scheme.key_bits = k - '0';
+    scheme.value_bits = v - '0';
+  }
+}
+
+std::vector<LayerBits> read_kv_config(std::string_view text, const std::string& file) {
+  const boost::json::value list = parse_json(text, file);
+  if (!list.is_array()) {
+    fail(ErrorKind::kInvalidRequest,
+         "{}: must be an array of {{\"layer_idx\", \"bits\", \"group_size\"}}", file);
+  }
+  std::vector<LayerBits> layers;
+  for (const boost::json::value& entry : list.get_array()) {
+    const auto number = [&](const char* key) {
+      const boost::json::value* value = entry.is_object() ? entry.get_object().if_contains(key) : nullptr;
+      if (value == nullptr || !value->is_int64() || value->get_int64() < 0 ||
+          value->get_int64() > 1 << 20) {
+        fail(ErrorKind::kInvalidRequest, "{}: entry {} must have a whole number \"{}\"", file,
+             layers.size(), key);
+      }
+      return static_cast<int>(value->get_int64());
+    };
+    const LayerBits layer{number("layer_idx"), number("bits"), number("group_size")};
+    if (entry.get_object().size() != 3) {
+      fail(ErrorKind::kInvalidRequest,
+           "{}: entry {} has keys beside \"layer_idx\", \"bits\" and \"group_size\"", file,
+           layers.size());
+    }
+    if (std::ranges::count(layers, layer.layer, &LayerBits::layer) > 0) {
+      fail(ErrorKind::kInvalidRequest, "{}: layer {} is named twice", file, layer.layer);
+    }
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+namespace {
+
+/// The encoding that the scheme wants for a layer, if not dense.
+std::optional<KvEncoding> wanted(const KvScheme& scheme, const LayerSpec& spec, size_t layer,
+                                 size_t layers) {
+  switch (scheme.kind) {
+    case KvScheme::Kind::kOff:
+      return {};
+    case KvScheme::Kind::kUniform:
+      return affine_kv(scheme.bits, scheme.group);
+    case KvScheme::Kind::kConfig: {
+      const auto entry =
+          std::ranges::find(scheme.layers, static_cast<int>(layer), &LayerBits::layer);
+      if (entry == scheme.layers.end()) return {};
+      return affine_kv(entry->bits, entry->group);
+    }
+    case KvScheme::Kind::kTurbo: {
+      const auto skip = static_cast<size_t>(scheme.turbo_skip_ends);
+      if (spec.window > 0 || layer < skip || layer + skip >= layers) return {};
+      return turbo_kv(scheme.key_bits, scheme.value_bits);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+RowPrecision resolve(const KvScheme& scheme, const std::vector<AnyLayerSpec>& layers) {
+  for (const LayerBits& entry : scheme.layers) {
+    if (static_cast<size_t>(entry.layer) >= layers.size()) {
+      fail(ErrorKind::kUnsupported, "KV quantization of layer {}: the model has {} layers",
+           entry.layer, layers.size());
+    }
+  }
+  RowPrecision precision(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto* spec = std::get_if<LayerSpec>(&layers[i]);
+    if (spec == nullptr) continue;
+    const KvEncoding dense = dense_kv(scheme.dense_bf16);
+    precision[i] = {dense, wanted(scheme, *spec, i, layers.size()).value_or(dense), scheme.start};
+    const std::string reason = refusal(precision[i].then, spec->head_dim);
+    if (!reason.empty()) {
+      fail(ErrorKind::kUnsupported, "KV quantization {} cannot be had: layer {}: {}",
+           scheme.name(), i, reason);
+    }
+  }
+  return precision;
+}
+
+size_t bytes_for(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
+                 int64_t tokens) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (const auto* spec = std::get_if<LayerSpec>(&layers[i])) {
+      const bool dense = precision[i].changes() && tokens < precision[i].start;
+      const auto geometry = spec->geometry(dense ? precision[i].first : precision[i].then);
+      const auto blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
+      const int64_t kept = (spec->keep + kBlockTokens - 1) / kBlockTokens;
+      // A window may begin in the middle of a block.
+      const int64_t most =
+          spec->window > 0 ? kept + (spec->window + 2 * kBlockTokens - 2) / kBlockTokens : blocks;
+      bytes += geometry.block_bytes() * static_cast<size_t>(std::min(blocks, most));
+    } else {
+      bytes += state_bytes(RecurrentCache(std::get<RecurrentSpec>(layers[i])));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace cohort::kv
