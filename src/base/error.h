@@ -13,10 +13,8 @@ enum class ErrorKind {
   kInvalidRequest,  // 400: the caller's input is wrong
   kUnsupported,     // 400: understood, but this model or build cannot do it
   kNotFound,        // 404
-  kTooLarge,        // 413
   kOverloaded,      // 429: try again later
   kUnavailable,     // 503: loading, draining or dead
-  kCancelled,       // 499: the consumer went away
   kInternal,        // 500: our fault
 };
 

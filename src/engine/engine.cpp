@@ -2,6 +2,7 @@
 
 #include <mlx/mlx.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <utility>
@@ -22,12 +23,30 @@ Error as_error(const std::exception& failure) {
 }
 
 /// The last event of a request, even if its consumer cannot be woken.
-void end_stream(Stream& stream, TokenEvent last) noexcept {
+void end_stream(Stream& stream, const TokenEvent& last) noexcept {
   try {
     stream.on_room({});  // whoever looks from now on has no engine to wake
-    stream.push(std::move(last));
+    stream.push(last);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cohort: the end of an answer reached nobody: %s\n", error.what());
+  }
+}
+
+void end_stream(Stream& stream, const std::exception& failure) noexcept {
+  try {
+    end_stream(stream, {.finish = FinishReason::kError, .error = as_error(failure)});
+  } catch (const std::exception&) {  // no memory for the reason
+    end_stream(stream, {.finish = FinishReason::kError});
+  }
+}
+
+/// Row::take; what fails there fails this row alone.
+bool take(Row& row, int32_t token) noexcept {
+  try {
+    return row.take(token);
+  } catch (const std::exception& failure) {
+    end_stream(row.stream(), failure);
+    return true;
   }
 }
 
@@ -134,11 +153,12 @@ void Engine::step() {
   for (const Row& row : rows_) states.push_back(row.state());
   const Plan plan = plan_iteration(states, options_.limits);
   if (plan.empty()) return;
+  const std::vector<Share> shares = find_rows(plan);
   ++stats_.iterations;  // before anyone can see what came of it
   try {
-    commit(iterate(plan));
-  } catch (const std::exception& error) {
-    fail(plan, as_error(error));
+    commit(iterate(shares));
+  } catch (const std::exception& failure) {
+    fail(shares, failure);
   }
 }
 
@@ -173,30 +193,36 @@ void Engine::make_row(Submission submission) {
   try {
     rows_.emplace_back(RowId{next_id_++}, std::move(submission), tokenizer_, end_tokens_,
                        memory_.new_row(), cpu_.kernels());
-  } catch (const std::exception& error) {
-    end_stream(*stream, {.finish = FinishReason::kError, .error = as_error(error)});
+  } catch (const std::exception& failure) {
+    end_stream(*stream, failure);
   }
 }
 
-Row& Engine::find(RowId id) {
-  for (Row& row : rows_) {
-    if (row.id() == id) return row;
+std::vector<Engine::Share> Engine::find_rows(const Plan& plan) {
+  std::vector<RowPlace> places;
+  for (RowPlace row = rows_.begin(); row != rows_.end(); ++row) places.push_back(row);
+  std::vector<Share> shares;
+  for (const PlannedGroup& group : plan.groups) {
+    const auto at = std::ranges::lower_bound(places, group.id, {},
+                                             [](const RowPlace& row) { return row->id(); });
+    check(at != places.end() && (*at)->id() == group.id, "a planned row exists");
+    shares.push_back({*at, group.tokens, group.samples});
   }
-  throw Error(ErrorKind::kInternal, "internal: a planned row exists");
+  return shares;
 }
 
-std::vector<Engine::Outcome> Engine::iterate(const Plan& plan) {
+std::vector<Engine::Outcome> Engine::iterate(const std::vector<Share>& shares) {
   try {
-    return forward(plan.groups);
+    return forward(shares);
   } catch (const std::exception& failure) {
     ++stats_.failed_forwards;
-    std::vector<PlannedGroup> decoding;
+    std::vector<Share> decoding;
     std::vector<Outcome> failed;
-    for (const PlannedGroup& group : plan.groups) {
-      if (find(group.id).answering()) {
-        decoding.push_back(group);
+    for (const Share& share : shares) {
+      if (share.row->answering()) {
+        decoding.push_back(share);
       } else {
-        failed.push_back({group.id, 0, as_error(failure)});
+        failed.push_back({share.row, 0, as_error(failure)});
       }
     }
     if (failed.empty() || decoding.empty()) throw;
@@ -206,15 +232,15 @@ std::vector<Engine::Outcome> Engine::iterate(const Plan& plan) {
   }
 }
 
-std::vector<Engine::Outcome> Engine::forward(const std::vector<PlannedGroup>& groups) {
+std::vector<Engine::Outcome> Engine::forward(const std::vector<Share>& shares) {
   std::vector<model::TokenGroup> tokens;
   std::vector<int32_t> last_tokens;  // of the groups that sample, in the pack
   int32_t packed = 0;
-  for (const PlannedGroup& group : groups) {
-    Row& row = find(group.id);
-    tokens.push_back({row.pending().first(static_cast<size_t>(group.tokens)), row.cache()});
-    packed += static_cast<int32_t>(group.tokens);
-    if (group.samples) last_tokens.push_back(packed - 1);
+  for (const Share& share : shares) {
+    Row& row = *share.row;
+    tokens.push_back({row.pending().first(static_cast<size_t>(share.tokens)), row.cache()});
+    packed += static_cast<int32_t>(share.tokens);
+    if (share.samples) last_tokens.push_back(packed - 1);
   }
   mx::array result = model_.forward(tokens, nullptr);
   const size_t sampled = last_tokens.size();
@@ -224,11 +250,11 @@ std::vector<Engine::Outcome> Engine::forward(const std::vector<PlannedGroup>& gr
   std::vector<Outcome> outcomes;
   float* logits = sampled > 0 ? result.data<float>() : nullptr;
   const auto vocab = static_cast<size_t>(model_.shape().vocab_size);
-  for (const PlannedGroup& group : groups) {
-    Outcome outcome{group.id, group.tokens, {}};
-    if (group.samples) {
+  for (const Share& share : shares) {
+    Outcome outcome{share.row, share.tokens, {}};
+    if (share.samples) {
       try {
-        outcome.result = find(group.id).sample({logits, vocab});
+        outcome.result = share.row->sample({logits, vocab});
       } catch (const std::exception& error) {
         outcome.result = as_error(error);
       }
@@ -239,41 +265,27 @@ std::vector<Engine::Outcome> Engine::forward(const std::vector<PlannedGroup>& gr
   return outcomes;
 }
 
-void Engine::commit(const std::vector<Outcome>& outcomes) noexcept {
-  std::set<RowId> finished;
-  for (const Outcome& outcome : outcomes) {
-    Row& row = find(outcome.id);
+void Engine::commit(std::vector<Outcome> outcomes) noexcept {
+  for (Outcome& outcome : outcomes) {
+    Row& row = *outcome.row;
     row.cache().commit(outcome.tokens);
+    bool ended = false;
     if (const auto* token = std::get_if<int32_t>(&outcome.result)) {
-      if (take(row, *token)) finished.insert(outcome.id);
-    } else if (const auto* error = std::get_if<Error>(&outcome.result)) {
-      end_stream(row.stream(), {.finish = FinishReason::kError, .error = *error});
-      finished.insert(outcome.id);
+      ended = take(row, *token);
+    } else if (auto* error = std::get_if<Error>(&outcome.result)) {
+      end_stream(row.stream(), {.finish = FinishReason::kError, .error = std::move(*error)});
+      ended = true;
     }
+    if (ended) rows_.erase(outcome.row);
   }
-  end_rows(finished);
+  stats_.rows = rows_.size();
 }
 
-bool Engine::take(Row& row, int32_t token) noexcept {
-  try {
-    return row.take(token);
-  } catch (const std::exception& error) {
-    end_stream(row.stream(), {.finish = FinishReason::kError, .error = as_error(error)});
-    return true;
+void Engine::fail(const std::vector<Share>& shares, const std::exception& failure) noexcept {
+  for (const Share& share : shares) {
+    end_stream(share.row->stream(), failure);
+    rows_.erase(share.row);
   }
-}
-
-void Engine::fail(const Plan& plan, const Error& error) noexcept {
-  std::set<RowId> failed;
-  for (const PlannedGroup& group : plan.groups) {
-    end_stream(find(group.id).stream(), {.finish = FinishReason::kError, .error = error});
-    failed.insert(group.id);
-  }
-  end_rows(failed);
-}
-
-void Engine::end_rows(const std::set<RowId>& ended) noexcept {
-  std::erase_if(rows_, [&](const Row& row) { return ended.contains(row.id()); });
   stats_.rows = rows_.size();
 }
 

@@ -62,9 +62,16 @@ class Engine {
   const EngineStats& stats() const { return stats_; }
 
  private:
+  using RowPlace = std::list<Row>::iterator;
+  /// A planned group with its row.
+  struct Share {
+    RowPlace row;
+    int64_t tokens;
+    bool samples;
+  };
   /// What one row got out of an iteration: its token, or why it failed; neither while prefilling.
   struct Outcome {
-    RowId id;
+    RowPlace row;
     int64_t tokens;  // to commit
     std::variant<std::monostate, int32_t, Error> result;
   };
@@ -77,16 +84,13 @@ class Engine {
   void admit();
   void make_row(Submission submission);
   bool wait_for_work();
-  std::vector<Outcome> iterate(const Plan& plan);
-  std::vector<Outcome> forward(const std::vector<PlannedGroup>& groups);
-  void commit(const std::vector<Outcome>& outcomes) noexcept;
-  /// Row::take; what fails there fails this row alone.
-  bool take(Row& row, int32_t token) noexcept;
-  void fail(const Plan& plan, const Error& error) noexcept;
+  std::vector<Share> find_rows(const Plan& plan);
+  std::vector<Outcome> iterate(const std::vector<Share>& shares);
+  std::vector<Outcome> forward(const std::vector<Share>& shares);
+  void commit(std::vector<Outcome> outcomes) noexcept;
+  void fail(const std::vector<Share>& shares, const std::exception& failure) noexcept;
   /// Ends every row and every waiting request: nothing is left that refers to the engine.
   void end_all(const TokenEvent& last) noexcept;
-  void end_rows(const std::set<RowId>& ended) noexcept;
-  Row& find(RowId id);
   void wake();
 
   // Constant after construction.
@@ -98,7 +102,7 @@ class Engine {
 
   // Engine thread.
   kv::KvMemory memory_;
-  std::list<Row> rows_;  // in order of arrival
+  std::list<Row> rows_;  // in order of arrival, so ids rise
   uint64_t next_id_ = 1;
 
   // Guarded by mutex_. Streams call wake() with their own lock held: no call that locks a stream
