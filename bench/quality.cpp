@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "kernels/cpu/cpu.h"
+#include "kv/scheme.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 #include "serving/text_parts.h"
@@ -46,9 +47,9 @@ Difference compare(const float* exact, const float* other, size_t rows, size_t v
   return total;
 }
 
-mx::array logits(model::Model& model, std::span<const int32_t> ids) {
+mx::array logits(model::Model& model, std::span<const int32_t> ids, bool exact) {
   kv::KvMemory memory(model.shape().layers);
-  kv::RowCache cache = memory.new_row();
+  kv::RowCache cache = memory.new_row(kv::resolve({.dense_bf16 = !exact}, memory.layers()));
   const model::TokenGroup group{ids, cache};
   std::vector<int32_t> rows(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) rows[i] = static_cast<int32_t>(i);
@@ -76,7 +77,7 @@ int run(int argc, char** argv) {
     if (first >= 0) window.push_back(first);
     window.insert(window.end(), ids.begin() + static_cast<ptrdiff_t>(at),
                   ids.begin() + static_cast<ptrdiff_t>(std::min(ids.size(), at + kWindowTokens)));
-    mx::array a = logits(*exact, window), b = logits(*other, window);
+    mx::array a = logits(*exact, window, true), b = logits(*other, window, false);
     const Difference d = compare(a.data<float>(), b.data<float>(), window.size(), vocab);
     total.kl += d.kl;
     total.agreeing += d.agreeing;

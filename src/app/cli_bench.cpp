@@ -35,8 +35,10 @@ void feed(model::Model& model, kv::RowCache& cache, std::span<const int32_t> ids
 int run_bench(const Settings& settings, const BenchOptions& options) {
   mx::set_default_device(mx::Device::cpu);
   kernels::cpu::Cpu cpu(settings.threads);
-  const auto checkpoint = model::Checkpoint::open(find_model(settings).path.string());
+  const std::string path = find_model(settings).path.string();
+  const auto checkpoint = model::Checkpoint::open(path);
   const auto model = model::load_model(checkpoint, load_options(settings), cpu);
+  const kv::RowPrecision precision = kv::resolve(kv_scheme(settings, path), model->shape().layers);
   const int64_t prefill = options.prefill_tokens, decode = options.decode_tokens;
   if (prefill + decode > model->shape().context_tokens) {
     fail(ErrorKind::kInvalidRequest, "{} + {} tokens are more than the model's context of {}",
@@ -48,21 +50,27 @@ int run_bench(const Settings& settings, const BenchOptions& options) {
   }
   kv::KvMemory memory(model->shape().layers);
   {
-    kv::RowCache warm = memory.new_row();
+    kv::RowCache warm = memory.new_row(precision);
     feed(*model, warm, std::span(ids).first(16));
     feed(*model, warm, std::span(ids).first(1));
   }
-  kv::RowCache cache = memory.new_row();
+  kv::RowCache cache = memory.new_row(precision);
   const std::span prompt = std::span(ids).first(static_cast<size_t>(prefill));
   auto start = Clock::now();
-  for (size_t at = 0; at < prompt.size();
-       at += static_cast<size_t>(settings.prefill_chunk_tokens)) {
+  while (cache.offset() < prefill) {
+    const int64_t count =
+        std::min({prefill - cache.offset(), int64_t{settings.prefill_chunk_tokens},
+                  cache.max_append_tokens()});
     feed(*model, cache,
-         prompt.subspan(at, std::min<size_t>(prompt.size() - at, settings.prefill_chunk_tokens)));
+         prompt.subspan(static_cast<size_t>(cache.offset()), static_cast<size_t>(count)));
+    cache.maintain(cpu);
   }
   const double prefill_s = seconds_since(start);
   start = Clock::now();
-  for (int64_t i = 0; i < decode; ++i) feed(*model, cache, std::span(ids).first(1));
+  for (int64_t i = 0; i < decode; ++i) {
+    feed(*model, cache, std::span(ids).first(1));
+    cache.maintain(cpu);
+  }
   const double decode_s = seconds_since(start);
   const double prefill_rate = prefill > 0 ? static_cast<double>(prefill) / prefill_s : 0;
   const double decode_rate = decode > 0 ? static_cast<double>(decode) / decode_s : 0;

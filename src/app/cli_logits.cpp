@@ -83,17 +83,19 @@ void write_safetensors(OutputFile& file, const std::vector<NamedRows>& matrices)
 }
 
 /// The logits of all positions and, if wanted, the embeddings and the output of every layer.
-std::vector<NamedRows> feed(model::Model& model, std::span<const int32_t> ids, size_t chunk,
-                            bool hidden) {
+std::vector<NamedRows> feed(model::Model& model, kernels::cpu::Cpu& cpu,
+                            const kv::RowPrecision& precision, std::span<const int32_t> ids,
+                            int64_t chunk, bool hidden) {
   kv::KvMemory memory(model.shape().layers);
-  kv::RowCache cache = memory.new_row();
+  kv::RowCache cache = memory.new_row(precision);
   std::vector<NamedRows> out{{"logits", {}}};
   if (hidden) out.push_back({"embeddings", {}});
   for (size_t i = 0; hidden && i < model.shape().layers.size(); ++i) {
     out.push_back({fmt::format("hidden.{}", i), {}});
   }
-  for (size_t at = 0; at < ids.size(); at += chunk) {
-    const size_t count = std::min(chunk, ids.size() - at);
+  for (size_t at = 0; at < ids.size(); at = static_cast<size_t>(cache.offset())) {
+    const int64_t left = static_cast<int64_t>(ids.size() - at);
+    const auto count = static_cast<size_t>(std::min({chunk, left, cache.max_append_tokens()}));
     const model::TokenGroup group{ids.subspan(at, count), cache};
     std::vector<mx::array> layers;
     const mx::array last = model.forward({&group, 1}, hidden ? &layers : nullptr);
@@ -104,6 +106,7 @@ std::vector<NamedRows> feed(model::Model& model, std::span<const int32_t> ids, s
     check(layers.size() == out.size(), "a forward gives one output a layer");
     for (size_t i = 0; i < layers.size(); ++i) out[i].pieces.push_back(layers[i]);
     cache.commit(static_cast<int64_t>(count));
+    cache.maintain(cpu);
   }
   return out;
 }
@@ -114,8 +117,10 @@ int run_logits(const Settings& settings, const LogitsOptions& options) {
   const std::vector<int32_t> ids = read_ids(options.ids_file);
   mx::set_default_device(mx::Device::cpu);
   kernels::cpu::Cpu cpu(settings.threads);
-  const auto checkpoint = model::Checkpoint::open(find_model(settings).path.string());
+  const std::string path = find_model(settings).path.string();
+  const auto checkpoint = model::Checkpoint::open(path);
   const auto model = model::load_model(checkpoint, load_options(settings), cpu);
+  const kv::RowPrecision precision = kv::resolve(kv_scheme(settings, path), model->shape().layers);
   for (int32_t id : ids) {
     if (id >= model->shape().vocab_size) {
       fail(ErrorKind::kInvalidRequest, "{}: token id {} is outside the vocabulary of {}",
@@ -123,9 +128,9 @@ int run_logits(const Settings& settings, const LogitsOptions& options) {
     }
   }
   OutputFile file(options.out_file);  // before the work, in case it cannot be written
-  const auto chunk = static_cast<size_t>(
-      std::max<int64_t>(1, options.chunk_tokens.value_or(static_cast<int64_t>(ids.size()))));
-  write_safetensors(file, feed(*model, ids, chunk, options.hidden));
+  const int64_t chunk =
+      std::max<int64_t>(1, options.chunk_tokens.value_or(static_cast<int64_t>(ids.size())));
+  write_safetensors(file, feed(*model, cpu, precision, ids, chunk, options.hidden));
   return 0;
 }
 

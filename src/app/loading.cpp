@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -24,7 +25,31 @@ store::LocalModel find_model(const Settings& settings) {
 }
 
 model::LoadOptions load_options(const Settings& settings) {
-  return {.exact = settings.exact, .kv_bf16 = settings.kv_dtype == KvDtype::kBf16};
+  return {.exact = settings.exact};
+}
+
+kv::KvScheme kv_scheme(const Settings& settings, const std::string& path) {
+  kv::KvScheme scheme;
+  kv::set_quantization(scheme, settings.kv_quant);
+  scheme.dense_bf16 = settings.kv_dtype == KvDtype::kBf16 && !settings.exact;
+  scheme.group = settings.kv_group_size;
+  scheme.start = settings.kv_start;
+  scheme.turbo_skip_ends = settings.kv_turbo_skip_ends;
+  if (settings.exact && scheme.kind != kv::KvScheme::Kind::kOff) {
+    fail(ErrorKind::kInvalidRequest,
+         "--exact stores keys and values as f32: it does not go with --kv-quant {}",
+         settings.kv_quant);
+  }
+  const std::string beside = (std::filesystem::path(path) / "kv_config.json").string();
+  const bool given = !settings.kv_config.empty();
+  if (given || std::filesystem::exists(beside)) {
+    const std::string& file = given ? settings.kv_config : beside;
+    scheme.layers = kv::read_kv_config(read_text(file), file);
+  } else if (scheme.kind == kv::KvScheme::Kind::kConfig) {
+    fail(ErrorKind::kNotFound, "--kv-quant config: there is no {}; name a file with --kv-config",
+         beside);
+  }
+  return scheme;
 }
 
 serving::BindingOptions binding_options(const Settings& settings, const store::LocalModel& model) {
@@ -35,6 +60,11 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
   options.threads = settings.threads;
   options.context_tokens = settings.context_tokens;
   options.load = load_options(settings);
+  options.kv = kv_scheme(settings, options.path);
+  options.kv_by_request = settings.kv_quant_by_request;
+  if (settings.kv_memory_mb > 0) {
+    options.engine.kv_memory_bytes = static_cast<size_t>(settings.kv_memory_mb) << 20;
+  }
   options.engine.max_rows = static_cast<size_t>(settings.max_rows);
   engine::SchedulerLimits& limits = options.engine.limits;
   limits.prefill_tokens = settings.prefill_chunk_tokens;

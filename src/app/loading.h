@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/settings.h"
+#include "kv/scheme.h"
 #include "model/model.h"
 #include "serving/model_binding.h"
 #include "store/hub/model_source.h"
@@ -13,6 +14,10 @@ namespace cohort::app {
 store::LocalModel find_model(const Settings& settings);
 
 model::LoadOptions load_options(const Settings& settings);
+
+/// How the settings say to store keys and values of the model at `path`.
+///   throws  Error{kInvalidRequest} for words, files and combinations that do not exist
+kv::KvScheme kv_scheme(const Settings& settings, const std::string& path);
 
 /// How the settings say to serve `model`.
 ///   throws  Error if the chat template file cannot be read

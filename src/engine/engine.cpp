@@ -59,7 +59,7 @@ Engine::Engine(model::Model& model, kernels::cpu::Cpu& cpu, const text::Tokenize
       tokenizer_(tokenizer),
       end_tokens_(std::move(end_tokens)),
       options_(options),
-      memory_(model.shape().layers),
+      memory_(model.shape().layers, options.kv_memory_bytes),
       thread_([this] { run(); }) {}
 
 Engine::~Engine() {
@@ -108,7 +108,11 @@ void Engine::run() {
     mx::set_default_device(mx::Device::cpu);
     mx::disable_compile();
     mx::set_cache_limit(size_t{256} << 20);
-    while (wait_for_work()) step();
+    while (wait_for_work()) {
+      step();
+      stats_.kv_used_bytes = memory_.pools().used_bytes();
+      stats_.kv_held_bytes = memory_.pools().held_bytes();
+    }
     end_all({.finish = FinishReason::kCancelled});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cohort: the engine thread ended: %s\n", error.what());
@@ -127,6 +131,19 @@ void Engine::end_all(const TokenEvent& last) noexcept {
   rows_.clear();
   for (Submission& submission : waiting) end_stream(*submission.stream, last);
   stats_.rows = stats_.waiting = 0;
+}
+
+void Engine::maintain() {
+  std::erase_if(rows_, [&](Row& row) {
+    try {
+      row.cache().maintain(cpu_);
+      return false;
+    } catch (const std::exception& failure) {
+      end_stream(row.stream(), failure);
+      return true;
+    }
+  });
+  stats_.rows = rows_.size();
 }
 
 /// Waits until some row can move or something arrives. False when the engine is to stop.
@@ -149,6 +166,7 @@ bool Engine::wait_for_work() {
 
 void Engine::step() {
   admit();
+  maintain();
   std::vector<RowState> states;
   for (const Row& row : rows_) states.push_back(row.state());
   const Plan plan = plan_iteration(states, options_.limits);
@@ -190,9 +208,10 @@ void Engine::admit() {
 
 void Engine::make_row(Submission submission) {
   const std::shared_ptr<Stream> stream = submission.stream;
+  const kv::RowPrecision precision = std::move(submission.precision);
   try {
     rows_.emplace_back(RowId{next_id_++}, std::move(submission), tokenizer_, end_tokens_,
-                       memory_.new_row(), cpu_.kernels());
+                       memory_.new_row(precision), cpu_.kernels());
   } catch (const std::exception& failure) {
     end_stream(*stream, failure);
   }

@@ -26,8 +26,9 @@ class Model;
 namespace cohort::engine {
 
 struct EngineOptions {
-  size_t max_rows = 32;      // rows that are worked on at once; more wait
-  size_t max_waiting = 512;  // requests that may wait; more are refused
+  size_t max_rows = 32;               // rows that are worked on at once; more wait
+  size_t max_waiting = 512;           // requests that may wait; more are refused
+  size_t kv_memory_bytes = SIZE_MAX;  // of the caches of all rows
   SchedulerLimits limits;
 };
 
@@ -37,6 +38,8 @@ struct EngineStats {
   std::atomic<size_t> waiting = 0;  // accepted, not yet a row
   std::atomic<uint64_t> iterations = 0;
   std::atomic<uint64_t> failed_forwards = 0;
+  std::atomic<size_t> kv_used_bytes = 0;  // blocks of keys and values in use
+  std::atomic<size_t> kv_held_bytes = 0;  // taken from the system for them
 };
 
 /// The engine thread and its loop: admit, plan, iterate, commit. The only caller of MLX.
@@ -83,6 +86,8 @@ class Engine {
   /// Takes new submissions; frees rows and places of requests whose consumer is gone.
   void admit();
   void make_row(Submission submission);
+  /// Rows whose precision is due to change do so now; one that cannot ends.
+  void maintain();
   bool wait_for_work();
   std::vector<Share> find_rows(const Plan& plan);
   std::vector<Outcome> iterate(const std::vector<Share>& shares);

@@ -12,8 +12,9 @@ enum class RowId : uint64_t {};
 /// What the scheduler may know of a row.
 struct RowState {
   RowId id;
-  int64_t pending;  // known tokens that are not in the caches yet; at least 1
-  bool blocked;     // its consumer does not keep up: no token may be produced
+  int64_t pending;           // known tokens that are not in the caches yet; at least 1
+  bool blocked;              // its consumer does not keep up: no token may be produced
+  int64_t most = INT64_MAX;  // tokens that its caches take before their precision changes
 };
 
 /// `tokens` of one row in the next forward; a token is sampled iff they are all that is pending.

@@ -30,6 +30,7 @@ struct Request {
   SamplingOptions sampling;
   std::vector<std::string> stop;  // stop strings; the matched text is not emitted
   bool ignore_eos = false;
+  std::string kv_quant;  // as --kv-quant takes it; "" = the server's
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };

@@ -20,7 +20,7 @@ Row::Row(RowId id, Submission submission, const text::Tokenizer& tokenizer,
       stops_(submission.request.stop) {}
 
 RowState Row::state() const {
-  return {id_, static_cast<int64_t>(pending().size()), stream_->full()};
+  return {id_, static_cast<int64_t>(pending().size()), stream_->full(), cache_.max_append_tokens()};
 }
 
 int32_t Row::sample(std::span<float> logits) {

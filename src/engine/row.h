@@ -19,7 +19,8 @@ namespace cohort::engine {
 struct Submission {
   Request request;
   SamplingParams sampling;
-  int64_t max_tokens = 0;  // of the answer; prompt + max_tokens fits the context
+  int64_t max_tokens = 0;      // of the answer; prompt + max_tokens fits the context
+  kv::RowPrecision precision;  // of its caches
   std::shared_ptr<Stream> stream;
 };
 

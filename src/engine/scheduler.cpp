@@ -18,7 +18,7 @@ Plan plan_iteration(std::span<const RowState> rows, const SchedulerLimits& limit
     if (row.pending <= 1) continue;
     const int64_t share = std::max<int64_t>(1, budget / prefilling--);
     // A blocked row may prefill, but not the last token, which would produce one.
-    const int64_t tokens = std::min(row.blocked ? row.pending - 1 : row.pending, share);
+    const int64_t tokens = std::min({row.blocked ? row.pending - 1 : row.pending, share, row.most});
     plan.groups.push_back({row.id, tokens, tokens == row.pending});
     budget -= tokens;
   }

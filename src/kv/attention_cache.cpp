@@ -30,8 +30,7 @@ std::string words(const KvEncoding& encoding, bool window) {
     case KvKind::kAffine:
       return fmt::format("kv:{}quant:{}:{}", rotating, encoding.key_bits, encoding.group);
     case KvKind::kTurbo:
-      return fmt::format("kv:{}turboquant:{}:{}", rotating, encoding.key_bits,
-                         encoding.value_bits);
+      return fmt::format("kv:{}turboquant:{}:{}", rotating, encoding.key_bits, encoding.value_bits);
     case KvKind::kDense:
       break;
   }

@@ -16,8 +16,8 @@ struct RecurrentSpec {
   bool operator==(const RecurrentSpec&) const = default;
 };
 
-/// The state after some tokens, f32. The block form of a recurrence advances `state` by whole blocks
-/// of the 64-token grid, and keeps the inputs of the open block: so chunks change no bit.
+/// The state after some tokens, f32. The block form of a recurrence advances `state` by whole
+/// blocks of the 64-token grid, and keeps the inputs of the open block: so chunks change no bit.
 struct RecurrentState {
   std::vector<float> conv;   // [conv_tokens, conv_channels], the latest last
   std::vector<float> state;  // [heads, key_dim, value_dim]

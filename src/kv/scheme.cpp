@@ -81,7 +81,8 @@ std::vector<LayerBits> read_kv_config(std::string_view text, const std::string& 
   std::vector<LayerBits> layers;
   for (const boost::json::value& entry : list.get_array()) {
     const auto number = [&](const char* key) {
-      const boost::json::value* value = entry.is_object() ? entry.get_object().if_contains(key) : nullptr;
+      const boost::json::value* value =
+          entry.is_object() ? entry.get_object().if_contains(key) : nullptr;
       if (value == nullptr || !value->is_int64() || value->get_int64() < 0 ||
           value->get_int64() > 1 << 20) {
         fail(ErrorKind::kInvalidRequest, "{}: entry {} must have a whole number \"{}\"", file,
@@ -132,7 +133,8 @@ std::optional<KvEncoding> wanted(const KvScheme& scheme, const LayerSpec& spec, 
 
 RowPrecision resolve(const KvScheme& scheme, const std::vector<AnyLayerSpec>& layers) {
   for (const LayerBits& entry : scheme.layers) {
-    if (static_cast<size_t>(entry.layer) >= layers.size()) {
+    if (scheme.kind == KvScheme::Kind::kConfig &&
+        static_cast<size_t>(entry.layer) >= layers.size()) {
       fail(ErrorKind::kUnsupported, "KV quantization of layer {}: the model has {} layers",
            entry.layer, layers.size());
     }
@@ -145,8 +147,8 @@ RowPrecision resolve(const KvScheme& scheme, const std::vector<AnyLayerSpec>& la
     precision[i] = {dense, wanted(scheme, *spec, i, layers.size()).value_or(dense), scheme.start};
     const std::string reason = refusal(precision[i].then, spec->head_dim);
     if (!reason.empty()) {
-      fail(ErrorKind::kUnsupported, "KV quantization {} cannot be had: layer {}: {}",
-           scheme.name(), i, reason);
+      fail(ErrorKind::kUnsupported, "KV quantization {} cannot be had: layer {}: {}", scheme.name(),
+           i, reason);
     }
   }
   return precision;

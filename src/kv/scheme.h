@@ -33,7 +33,8 @@ struct KvScheme {
   std::string name() const;
 };
 
-/// Reads "off", "4", "8", "config" or "turbo[:kXvY]" into kind and bits; the rest of `scheme` stays.
+/// Reads "off", "4", "8", "config" or "turbo[:kXvY]" into kind and bits; the rest of `scheme`
+/// stays.
 ///   throws  Error{kInvalidRequest} with the forms that exist
 void set_quantization(KvScheme& scheme, std::string_view words);
 

@@ -34,9 +34,8 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source) 
     fail(ErrorKind::kUnsupported, "{}: \"partial_rotary_factor\" is {}; supported: 1",
          source.checkpoint.path, share);
   }
-  spec.shape.layers.assign(
-      static_cast<size_t>(layers),
-      kv::LayerSpec{static_cast<int>(kv_heads), static_cast<int>(head_dim)});
+  spec.shape.layers.assign(static_cast<size_t>(layers),
+                           kv::LayerSpec{static_cast<int>(kv_heads), static_cast<int>(head_dim)});
   spec.layer_rope.assign(static_cast<size_t>(layers), 0);
   return spec;
 }

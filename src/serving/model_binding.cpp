@@ -47,6 +47,7 @@ ModelBinding::ModelBinding(BindingOptions options)
   model_ = model::load_model(checkpoint, options_.load, cpu_);
 
   const model::ModelShape& shape = model_->shape();
+  default_precision_ = kv::resolve(options_.kv, shape.layers);
   if (options_.context_tokens > shape.context_tokens) {
     fail(ErrorKind::kInvalidRequest, "a context of {} tokens is more than the model's {}",
          options_.context_tokens, shape.context_tokens);
@@ -111,6 +112,22 @@ engine::SamplingParams ModelBinding::resolve(const engine::SamplingOptions& requ
   };
 }
 
+kv::RowPrecision ModelBinding::precision(const engine::Request& request) const {
+  if (request.kv_quant.empty()) return default_precision_;
+  if (!options_.kv_by_request) {
+    throw Error(ErrorKind::kUnsupported,
+                "kv_quant: this server stores keys and values as " + options_.kv.name() +
+                    "; start it with --kv-quant-by-request to let requests choose",
+                "kv_quant");
+  }
+  kv::KvScheme scheme = options_.kv;
+  kv::set_quantization(scheme, request.kv_quant);
+  if (scheme.kind == kv::KvScheme::Kind::kConfig && scheme.layers.empty()) {
+    throw Error(ErrorKind::kUnsupported, "kv_quant: the model has no kv_config.json", "kv_quant");
+  }
+  return kv::resolve(scheme, model_->shape().layers);
+}
+
 std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
   if (request.prompt.empty()) fail(ErrorKind::kInvalidRequest, "the prompt has no tokens");
   for (int32_t id : request.prompt) {
@@ -137,9 +154,11 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
          "{} prompt tokens and {} answer tokens do not fit the context of {} tokens",
          request.prompt.size(), max_tokens, info_.context_tokens);
   }
+  kv::RowPrecision precision = this->precision(request);
   engine::SamplingParams sampling = resolve(request.sampling);
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed);
-  engine_->submit({std::move(request), std::move(sampling), max_tokens, stream});
+  engine_->submit(
+      {std::move(request), std::move(sampling), max_tokens, std::move(precision), stream});
   return stream;
 }
 

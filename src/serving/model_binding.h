@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "kernels/cpu/cpu.h"
+#include "kv/scheme.h"
 #include "model/model.h"
 #include "serving/model_service.h"
 #include "text/chat_template.h"
@@ -26,6 +27,8 @@ struct BindingOptions {
   int threads = 0;                 // 0 = every core
   int64_t context_tokens = 0;      // 0 = the model's
   model::LoadOptions load;
+  kv::KvScheme kv;             // how keys and values are stored
+  bool kv_by_request = false;  // requests may choose another quantization
   engine::EngineOptions engine;
   engine::SamplingOptions sampling;   // flags: over generation_config.json, under the request
   std::optional<int64_t> max_tokens;  // of an answer whose request does not say
@@ -52,6 +55,7 @@ class ModelBinding : public ModelService {
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
+  kv::RowPrecision precision(const engine::Request& request) const;
   engine::SamplingParams resolve(const engine::SamplingOptions& request) const;
 
   BindingOptions options_;
@@ -63,6 +67,7 @@ class ModelBinding : public ModelService {
   engine::SamplingOptions generation_config_;  // what the checkpoint recommends
   int32_t bos_id_ = -1;                        // put before plain text; -1 = none
   std::unique_ptr<model::Model> model_;
+  kv::RowPrecision default_precision_;
   std::unique_ptr<engine::Engine> engine_;
 };
 

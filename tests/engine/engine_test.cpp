@@ -57,6 +57,7 @@ std::optional<ErrorKind> refusal(ModelBinding& binding, Request request) {
 TEST(Engine, GreedyAnswersEqualTheGoldens) {
   BindingOptions options = tiny_llama();
   options.load.exact = true;
+  options.kv.dense_bf16 = false;
   options.engine.limits = {.prefill_tokens = 40, .mixed_tokens = 7};
   ModelBinding binding(options);
   const std::vector<std::string> prompts{"main", "batch_a", "batch_b"};

@@ -32,6 +32,11 @@ const text::Tokenizer& tokenizer() {
   return made;
 }
 
+/// Of the one layer that a scripted model has.
+kv::RowPrecision dense() {
+  return kv::RowPrecision(1);
+}
+
 /// An engine over a model that counts. Hooks are set before the first request.
 class FailingEngine : public testing::Test {
  protected:
@@ -46,6 +51,7 @@ class FailingEngine : public testing::Test {
     engine_->submit({{.prompt = std::move(prompt), .stop = std::move(stop)},
                      {.temperature = 0},
                      max_tokens,
+                     dense(),
                      stream});
     return stream;
   }
@@ -162,7 +168,7 @@ TEST_F(FailingEngine, ARowIsNotReleasedWhileKernelsOfAFailedForwardStillWriteToI
   std::atomic<bool> written = false, refused_first = false;
   model_.on_hidden = [&](std::span<const TokenGroup> groups, mx::array hidden) {
     kv::RowCache& cache = groups[0].cache;
-    std::byte* const* blocks = cache.layer(0).blocks();
+    std::byte* const* blocks = cache.attention(0).view().blocks;
     const mx::array slow =
         kernels::cpu_node("slow", hidden.shape(), mx::float32, {hidden},
                           [&written, blocks](std::span<const void* const>, void*) {
@@ -197,8 +203,8 @@ TEST_F(FailingEngine, AConsumerThatCannotBeWokenEndsItsOwnRowOnly) {
   bad->on_ready([&] {
     if (++calls == 3) throw std::runtime_error("no memory to post a wake-up");
   });
-  engine.submit({{.prompt = {10}}, {.temperature = 0}, 30, bad});
-  engine.submit({{.prompt = {100}}, {.temperature = 0}, 30, good});
+  engine.submit({{.prompt = {10}}, {.temperature = 0}, 30, dense(), bad});
+  engine.submit({{.prompt = {100}}, {.temperature = 0}, 30, dense(), good});
   EXPECT_EQ(collect(*good).ids, counting(101, 30));
   const Answer failed = collect(*bad);
   EXPECT_EQ(failed.ids, counting(11, 3));
@@ -207,7 +213,7 @@ TEST_F(FailingEngine, AConsumerThatCannotBeWokenEndsItsOwnRowOnly) {
   EXPECT_TRUE(bad->drain().empty()) << "nothing follows the last event";
   const auto worse = std::make_shared<Stream>(1, 0);
   worse->on_ready([] { throw std::runtime_error("never"); });
-  engine.submit({{.prompt = {10}}, {.temperature = 0}, 1, worse});
+  engine.submit({{.prompt = {10}}, {.temperature = 0}, 1, dense(), worse});
   EXPECT_EQ(collect(*submit({200}, 3)).ids, counting(201, 3));
   EXPECT_TRUE(eventually([&] { return engine.stats().rows == 0; }));
   EXPECT_TRUE(engine.alive());
@@ -260,7 +266,7 @@ TEST_F(FailingEngine, ARequestCancelledBeforeItIsTakenCostsNoForward) {
   for (int i = 0; i < 20; ++i) {
     const auto stream = std::make_shared<Stream>(1, 0);
     stream->cancel();
-    engine_->submit({{.prompt = {77}}, {.temperature = 0}, 5, stream});
+    engine_->submit({{.prompt = {77}}, {.temperature = 0}, 5, dense(), stream});
     EXPECT_EQ(collect(*stream).finish, FinishReason::kCancelled);
   }
   EXPECT_EQ(seen, 0);

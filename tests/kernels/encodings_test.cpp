@@ -131,8 +131,7 @@ TEST(TurboQuant, CodesScalesAndDecodedValuesEqualTheGoldens) {
   for (int dim : {64, 128, 256, 512}) {
     const Golden golden(fmt::format("d{}.safetensors", dim));
     const auto k = golden.floats("k"), v = golden.floats("v");
-    for (const auto& [k_bits, v_bits] :
-         {std::pair{8, 3}, {8, 4}, {4, 3}, {2, 2}, {5, 5}, {8, 2}}) {
+    for (const auto& [k_bits, v_bits] : {std::pair{8, 3}, {8, 4}, {4, 3}, {2, 2}, {5, 5}, {8, 2}}) {
       SCOPED_TRACE(fmt::format("d{} k{}v{}", dim, k_bits, v_bits));
       const KvGeometry g{kHeads, dim, turbo_kv(k_bits, v_bits)};
       const auto block = stored(g, k, v);
@@ -235,7 +234,8 @@ TEST(Affine, CodesScalesAndBiasesEqualMlx) {
       for (const std::string which : {"k", "v"}) {
         const std::string name = fmt::format("d{}.{}.b{}", dim, which, bits);
         const auto x = inputs.floats(which);
-        const auto scales = golden.floats(name + ".scales"), biases = golden.floats(name + ".biases");
+        const auto scales = golden.floats(name + ".scales"),
+                   biases = golden.floats(name + ".biases");
         const auto packed = golden.raw<uint32_t>(name + ".packed");
         const auto bf16_packed = golden.raw<uint32_t>(name + ".bf16.packed");
         const auto bf16_scales = golden.floats(name + ".bf16.scales_as_f32");

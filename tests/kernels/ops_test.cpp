@@ -120,7 +120,8 @@ TEST(AttentionOp, EqualsItsReferenceOverShapesWindowsAndNorms) {
       blocks.push_back(buffers.back().data());
     }
     const mx::array qkv = random_array({tokens, step.qkv_columns()}, 32);
-    const mx::array out = attention(cpu, step, {{0, tokens, 0, {encoding, blocks.data()}}}, table, qkv);
+    const mx::array out =
+        attention(cpu, step, {{0, tokens, 0, {encoding, blocks.data()}}}, table, qkv);
     const mx::array cos_sin(table->begin(), {tokens, rope}, mx::float32);
     EXPECT_LT(largest_difference(out, attention_reference(step, cos_sin, qkv)), 1e-4) << dim;
   }

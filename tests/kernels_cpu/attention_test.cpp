@@ -130,8 +130,7 @@ Stored stored(const Problem& p, const std::vector<double>& key, const std::vecto
 /// Decode, then attend, in double.
 std::vector<double> reference(const Problem& p) {
   const AttentionStep& s = p.step;
-  const int dim = s.head_dim, half = s.rope_dims / 2,
-            group = s.heads / s.kv_heads;
+  const int dim = s.head_dim, half = s.rope_dims / 2, group = s.heads / s.kv_heads;
   const auto head = [&](int t, int h, bool place) {
     const float* in = p.qkv.data() + t * s.qkv_columns() + h * dim;
     std::vector<double> v(in, in + dim);
@@ -227,7 +226,8 @@ TEST(Attention, SameBitsBesideOtherRowsAndAcrossSegments) {
   std::vector<float> cos_sin(p.cos_sin.begin(), p.cos_sin.begin() + 40 * step.rope_dims);
   cos_sin.insert(cos_sin.end(), p.cos_sin.end() - step.rope_dims, p.cos_sin.end());
   step.cos_sin = cos_sin.data();
-  const AttentionRow rows[] = {{0, 40, 0, {p.encoding, a.pointers.data()}}, {40, 1, 2299, {p.encoding, b.pointers.data()}}};
+  const AttentionRow rows[] = {{0, 40, 0, {p.encoding, a.pointers.data()}},
+                               {40, 1, 2299, {p.encoding, b.pointers.data()}}};
   attention(cpu, step, rows, pack.data(), out.data());
   EXPECT_EQ(std::memcmp(out.data(), want.data(), 40 * step.outputs() * 4), 0);
   EXPECT_EQ(std::memcmp(out.data() + 40 * step.outputs(), want.data() + 2299 * step.outputs(),

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kv/scheme.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 #include "tests/support/tensors.h"
@@ -30,7 +31,7 @@ class Golden : public testing::TestWithParam<GoldenCase> {
   /// Logits of all positions of one row fed `chunk` tokens at a time.
   std::vector<float> logits(const std::vector<int32_t>& ids, int chunk) {
     kv::KvMemory memory(model_->shape().layers);
-    kv::RowCache cache = memory.new_row();
+    kv::RowCache cache = memory.new_row(kv::resolve({.dense_bf16 = false}, memory.layers()));
     std::vector<float> out;
     for (size_t at = 0; at < ids.size(); at += static_cast<size_t>(chunk)) {
       const size_t count = std::min(static_cast<size_t>(chunk), ids.size() - at);
@@ -49,7 +50,7 @@ class Golden : public testing::TestWithParam<GoldenCase> {
   /// The embeddings and the output of every layer.
   std::vector<std::vector<float>> hidden_states(const std::vector<int32_t>& ids) {
     kv::KvMemory memory(model_->shape().layers);
-    kv::RowCache cache = memory.new_row();
+    kv::RowCache cache = memory.new_row(kv::resolve({.dense_bf16 = false}, memory.layers()));
     const TokenGroup group{ids, cache};
     std::vector<mx::array> layers;
     model_->forward({&group, 1}, &layers);
@@ -64,7 +65,7 @@ class Golden : public testing::TestWithParam<GoldenCase> {
   std::vector<int32_t> greedy(std::vector<int32_t> ids, size_t steps) {
     const size_t prompt = ids.size();
     kv::KvMemory memory(model_->shape().layers);
-    kv::RowCache cache = memory.new_row();
+    kv::RowCache cache = memory.new_row(kv::resolve({.dense_bf16 = false}, memory.layers()));
     while (ids.size() < prompt + steps) {
       const auto offset = static_cast<size_t>(cache.offset());
       const TokenGroup group{std::span(ids).subspan(offset), cache};

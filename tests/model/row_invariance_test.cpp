@@ -10,6 +10,7 @@
 #include <map>
 #include <random>
 
+#include "kv/scheme.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 #include "tests/support/random_data.h"
@@ -156,9 +157,13 @@ class RowInvariance : public testing::TestWithParam<Case> {
     return row;
   }
 
+  kv::RowPrecision precision(const kv::KvMemory& memory) const {
+    return kv::resolve({.dense_bf16 = !GetParam().exact}, memory.layers());
+  }
+
   std::vector<float> alone(const std::vector<int32_t>& ids) {
     kv::KvMemory memory(reference_->shape().layers);
-    kv::RowCache cache = memory.new_row();
+    kv::RowCache cache = memory.new_row(precision(memory));
     const TokenGroup group{ids, cache};
     std::vector<int32_t> all(ids.size());
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
@@ -172,7 +177,8 @@ class RowInvariance : public testing::TestWithParam<Case> {
     kv::KvMemory memory(model.shape().layers);
     std::list<Walker> walkers;
     for (const KnownRow* row : rows) {
-      walkers.push_back({row, row->ids.size() - random_() % 9 % row->ids.size(), memory.new_row()});
+      walkers.push_back({row, row->ids.size() - random_() % 9 % row->ids.size(),
+                         memory.new_row(precision(memory))});
     }
     while (!walkers.empty()) {
       std::vector<Walker*> moving;

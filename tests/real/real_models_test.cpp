@@ -13,6 +13,7 @@
 #include "app/loading.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "kv/scheme.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 #include "serving/model_binding.h"
@@ -71,9 +72,11 @@ std::vector<int32_t> head_of(const std::vector<int32_t>& ids, size_t count) {
 /// Feeds several rows in one pack, as the engine does, and keeps their last logits.
 class Rows {
  public:
-  Rows(model::Model& model, kernels::cpu::Cpu& cpu, std::vector<std::vector<int32_t>> prompts)
+  Rows(model::Model& model, kernels::cpu::Cpu& cpu, std::vector<std::vector<int32_t>> prompts,
+       bool exact)
       : model_(model), cpu_(cpu), ids_(std::move(prompts)) {
-    for (size_t i = 0; i < ids_.size(); ++i) caches_.push_back(memory_.new_row());
+    const kv::RowPrecision precision = kv::resolve({.dense_bf16 = !exact}, memory_.layers());
+    for (size_t i = 0; i < ids_.size(); ++i) caches_.push_back(memory_.new_row(precision));
   }
 
   /// One forward over what each row has not fed yet, at most `chunk` tokens of each; returns the
@@ -196,7 +199,7 @@ void expect_top_logits(const std::vector<float>& logits, const json::object& pro
 TEST_P(RealModels, ExactLogitsAndGreedyIdsOfEveryPrompt) {
   // A GGUF file's embedding scale is not rounded to bfloat16, so the goldens' main results hold.
   const auto model = load(true);
-  Rows rows(*model, cpu_, ids_);
+  Rows rows(*model, cpu_, ids_, true);
   const auto logits = rows.feed();
   for (size_t i = 0; i < prompts_.size(); ++i) {
     SCOPED_TRACE(prompts_[i].at("rendered").get_string());
@@ -214,13 +217,13 @@ TEST_P(RealModels, ExactLogitsAndGreedyIdsOfEveryPrompt) {
 
 TEST_P(RealModels, ChunksAndNeighboursChangeNoBit) {
   const auto model = load(false);
-  Rows alone(*model, cpu_, {ids_.back()});
+  Rows alone(*model, cpu_, {ids_.back()}, false);
   const auto whole = alone.feed();
-  Rows chunked(*model, cpu_, {ids_.back()});
+  Rows chunked(*model, cpu_, {ids_.back()}, false);
   std::vector<std::vector<float>> last;
   while (!chunked.all_fed()) last = chunked.feed(7);
   EXPECT_EQ(last, whole);
-  Rows crowd(*model, cpu_, ids_);
+  Rows crowd(*model, cpu_, ids_, false);
   EXPECT_EQ(crowd.feed().back(), whole.front());
 }
 
@@ -247,7 +250,7 @@ TEST_P(RealModels, TheEngineGivesTheIdsOfTheDirectLoop) {
   std::vector<std::vector<int32_t>> want;
   {
     const auto model = load(false);
-    Rows rows(*model, cpu_, ids_);
+    Rows rows(*model, cpu_, ids_, false);
     auto logits = rows.feed();
     want = rows.greedy(std::move(logits), kEngineGreedySteps);
   }

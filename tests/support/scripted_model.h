@@ -16,7 +16,7 @@ class ScriptedModel : public model::Model {
     shape_.vocab_size = vocab_size;
     shape_.hidden_size = 1;
     shape_.context_tokens = 1 << 20;
-    shape_.layers = {{{.kv_heads = 1, .head_dim = 16, .bf16 = false}, 0}};
+    shape_.layers = {kv::LayerSpec{.kv_heads = 1, .head_dim = 16}};
   }
 
   /// Called with the pack of every forward; may throw.

@@ -133,8 +133,7 @@ class Attention {
 
   void merge(const QueryTile& tile, float* state, const float* later) const {
     for (int i = 0; i < tile.count; ++i) {
-      cpu_.kernels().merge(state + i * state_floats(), later + i * state_floats(),
-                           value_stride());
+      cpu_.kernels().merge(state + i * state_floats(), later + i * state_floats(), value_stride());
     }
   }
 
@@ -188,7 +187,8 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
   float* queries = nullptr;
   float* states = nullptr;
   ScratchPlan plan;
-  const size_t tile_floats = 4 * static_cast<size_t>(kStateHeader + step.geometry({}).value_stride());
+  const size_t tile_floats =
+      4 * static_cast<size_t>(kStateHeader + step.geometry({}).value_stride());
   plan.add(queries, tokens * static_cast<size_t>(step.outputs()));
   plan.add(states, split ? first_item.back() * tile_floats : 0);
   plan.bind(cpu);

@@ -148,10 +148,10 @@ struct ValueKernels {
 };
 template <class Keys>
 constexpr KeyKernels keys_row(KvKind kind) {
-  return {kind,
-          Keys::kBits,
-          {block_scores<Keys, 1>, block_scores<Keys, 2>, block_scores<Keys, 3>,
-           block_scores<Keys, 4>}};
+  return {
+      kind,
+      Keys::kBits,
+      {block_scores<Keys, 1>, block_scores<Keys, 2>, block_scores<Keys, 3>, block_scores<Keys, 4>}};
 }
 template <class Values>
 constexpr ValueKernels values_row(KvKind kind) {
@@ -257,4 +257,3 @@ void merge(float* a, const float* b, int value_stride) {
     store(a + d, fma(load(b + d), set1(factor_b), mul(load(a + d), set1(factor_a))));
   }
 }
-

@@ -353,6 +353,6 @@ void exp_shifted(const float* x, float shift, float factor, int64_t n, float* ou
 #include "kernels/cpu/attention.inl"
 
 constexpr Kernels table(const char* name) {
-  return {name, rms_norm, quantize, matmul_int, matmul_f32, gate, rope,
-          attend, merge, argmax, exp_shifted};
+  return {name, rms_norm, quantize, matmul_int, matmul_f32, gate,
+          rope, attend,   merge,    argmax,     exp_shifted};
 }

@@ -84,7 +84,8 @@ void load_kv(const KvGeometry& geometry, const std::byte* block, int kv_head, in
 /// `bits` of a little-endian bit stream.
 inline uint32_t read_bits(const std::byte* stream, size_t at, int bits) {
   uint16_t two = static_cast<uint8_t>(stream[at / 8]);
-  if (at % 8 + bits > 8) two |= static_cast<uint16_t>(static_cast<uint8_t>(stream[at / 8 + 1]) << 8);
+  if (at % 8 + bits > 8)
+    two |= static_cast<uint16_t>(static_cast<uint8_t>(stream[at / 8 + 1]) << 8);
   return (two >> (at % 8)) & ((1u << bits) - 1);
 }
 inline void write_bits(std::byte* stream, size_t at, int bits, uint32_t code) {

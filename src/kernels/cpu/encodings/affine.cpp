@@ -68,12 +68,11 @@ void store(const KvGeometry& g, std::byte* head, int slot, const float* key, con
 
 void load(const KvGeometry& g, const std::byte* head, int slot, float* key, float* value) {
   const auto scale = [&](KvScales array, int channel) {
-    return bf16_to_f32(
-        get_scale(scale_at(g, head, array, channel / g.encoding.group, slot)));
+    return bf16_to_f32(get_scale(scale_at(g, head, array, channel / g.encoding.group, slot)));
   };
   for (int d = 0; d < g.head_dim; ++d) {
-    key[d] = scale(kKeyScales, d) * static_cast<float>(key_code(g, head, slot, d)) +
-             scale(kKeyZeros, d);
+    key[d] =
+        scale(kKeyScales, d) * static_cast<float>(key_code(g, head, slot, d)) + scale(kKeyZeros, d);
     value[d] = scale(kValueScales, d) * static_cast<float>(value_code(g, head, slot, d)) +
                scale(kValueZeros, d);
   }

@@ -40,7 +40,10 @@ const Codebook& codebook_of(int bits) {
 }
 
 const uint64_t* negative_channels(int dim) {
-  return dim == 64 ? kNegative64 : dim == 128 ? kNegative128 : dim == 256 ? kNegative256 : kNegative512;
+  return dim == 64    ? kNegative64
+         : dim == 128 ? kNegative128
+         : dim == 256 ? kNegative256
+                      : kNegative512;
 }
 
 void flip_signs(int dim, float* x) {

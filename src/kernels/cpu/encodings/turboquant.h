@@ -4,8 +4,9 @@
 
 namespace cohort::kernels::cpu {
 
-// TurboQuant: keys affine per group of 32; values rotated (random signs, then a Hadamard transform),
-// scaled by their RMS per group of 32 and mapped to the nearest centroid of a Gaussian quantizer.
+// TurboQuant: keys affine per group of 32; values rotated (random signs, then a Hadamard
+// transform), scaled by their RMS per group of 32 and mapped to the nearest centroid of a Gaussian
+// quantizer.
 //   source  Zandieh et al., "TurboQuant: Online Vector Quantization"; the constants, roundings and
 //           bit order are those of vllm-metal's codec
 
@@ -20,8 +21,8 @@ void unrotate_values(int dim, float* x);
 const float* turbo_centroids(int bits);
 
 /// A group of keys: key ~ (code + zero) * scale, both f16. Codes of 8 bits are stored plus 128.
-/// A group whose f16 scale would be 0 or whose zero would overflow, that is a (nearly) constant one,
-/// is stored as that constant: every code 0, zero 1 and the scale its middle.
+/// A group whose f16 scale would be 0 or whose zero would overflow, that is a (nearly) constant
+/// one, is stored as that constant: every code 0, zero 1 and the scale its middle.
 struct TurboKeys {
   uint16_t scale, zero;
 };
