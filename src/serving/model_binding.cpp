@@ -112,7 +112,7 @@ engine::SamplingParams ModelBinding::resolve(const engine::SamplingOptions& requ
 }
 
 std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
-  if (request.prompt.empty()) fail(ErrorKind::kInvalidRequest, "the prompt has no tokens");
+  engine::require_fit(request, info_.context_tokens);
   for (int32_t id : request.prompt) {
     if (id < 0 || id >= info_.vocab_size) {
       fail(ErrorKind::kInvalidRequest, "token id {} is outside the vocabulary of {}", id,
@@ -128,15 +128,9 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
     }
   }
   const int64_t room = info_.context_tokens - static_cast<int64_t>(request.prompt.size());
-  const auto wanted = request.max_tokens ? request.max_tokens : options_.max_tokens;
   // A default from the command line bends to the context; what a request asks for does not.
   const int64_t max_tokens =
-      request.max_tokens ? *request.max_tokens : std::min(wanted.value_or(room), room);
-  if (room < 1 || max_tokens > room || max_tokens < 1) {
-    fail(ErrorKind::kInvalidRequest,
-         "{} prompt tokens and {} answer tokens do not fit the context of {} tokens",
-         request.prompt.size(), max_tokens, info_.context_tokens);
-  }
+      request.max_tokens.value_or(std::min(options_.max_tokens.value_or(room), room));
   engine::SamplingParams sampling = resolve(request.sampling);
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed);
   engine_->submit({std::move(request), std::move(sampling), max_tokens, stream});

@@ -36,7 +36,7 @@ class ModelService {
   /// caller is its own template; BOS is put in front if the model wants it and it is not there.
   virtual std::vector<int32_t> tokenize(std::string_view text) const = 0;
   /// Starts a generation.
-  ///   throws  kInvalidRequest (ids, context, sampling ranges), kOverloaded, kUnavailable
+  ///   throws  kInvalidRequest (engine::require_fit, ids), kOverloaded, kUnavailable
   virtual std::shared_ptr<engine::Stream> submit(engine::Request request) = 0;
 };
 
