@@ -84,7 +84,7 @@ Examples:
 
 Every option is also an environment variable (--max-rows: COHORT_MAX_ROWS) and a key of
 ~/.config/cohort/config.toml (max_rows); flags win over the environment, the environment over
-the file.
+the file. COHORT_CONFIG, as --config, names another file.
 )";
 
 void add_knobs(Subcommand& sub) {

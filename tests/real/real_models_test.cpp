@@ -39,9 +39,7 @@ void PrintTo(const RealModel& model, std::ostream* out) {
 }
 
 Settings settings_of(const RealModel& model) {
-  SettingSources sources{.flags = {{"model", {model.alias}}}};
-  sources.environment = [](const char* name) -> const char* { return std::getenv(name); };
-  return load_settings(sources);
+  return load_settings({.flags = {{"model", {model.alias}}}, .environment = process_environment()});
 }
 
 json::object read_golden(const RealModel& model) {
