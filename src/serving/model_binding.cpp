@@ -17,6 +17,11 @@
 namespace cohort::serving {
 namespace {
 
+// No vocabulary in use has a longer token; runs of 128 spaces are the longest.
+constexpr int64_t kTokenBytesMax = 256;
+// What a chat template may write (text/chat_template.h).
+constexpr int64_t kRenderedBytesMax = 8 << 20;
+
 uint64_t fresh_seed() {
   std::random_device device;
   // 53 bits: survives clients that read JSON numbers as doubles.
@@ -77,6 +82,9 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
         "this model has no chat template: use /v1/completions, or start with --chat-template FILE");
   }
   boost::json::array messages;
+  size_t bytes = 0;
+  for (const prompt::Message& message : conversation.messages) bytes += message.content.size();
+  require_possible(bytes, "messages");
   for (const prompt::Message& message : conversation.messages) {
     boost::json::object entry{{"role", message.role}, {"content", message.content}};
     if (!message.name.empty()) entry["name"] = message.name;
@@ -89,6 +97,7 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
 }
 
 std::vector<int32_t> ModelBinding::tokenize(std::string_view text) const {
+  require_possible(text.size(), "prompt");
   std::vector<int32_t> ids = tokenizer_->encode(text, text::SpecialTokens::kParse);
   const bool wanted = bos_id_ >= 0 && (ids.empty() || ids.front() != bos_id_);
   if (wanted) ids.insert(ids.begin(), bos_id_);
@@ -109,6 +118,16 @@ engine::SamplingParams ModelBinding::resolve(const engine::SamplingOptions& requ
       .seed = request.seed ? *request.seed : fresh_seed(),
       .logit_bias = request.logit_bias,
   };
+}
+
+void ModelBinding::require_possible(size_t bytes, const char* field) const {
+  const int64_t most = std::min(info_.context_tokens * kTokenBytesMax, kRenderedBytesMax);
+  if (static_cast<int64_t>(bytes) <= most) return;
+  throw Error(ErrorKind::kInvalidRequest,
+              fmt::format("the prompt has {} bytes: it must be shorter than the context of {} "
+                          "tokens, which takes at most {} bytes",
+                          bytes, info_.context_tokens, most),
+              field, "context_length_exceeded");
 }
 
 std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {

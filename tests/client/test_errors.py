@@ -91,6 +91,21 @@ def test_context_is_never_exceeded_silently(client, model):
     assert "300000" in caught.value.message
 
 
+def test_a_prompt_that_no_context_holds_is_refused_at_once(client, model):
+    text = "hello wo " * (31_000_000 // 9)
+    begin = time.monotonic()
+    for field, ask in (
+            ("messages", lambda: chat(client, model, messages=[{"role": "user", "content": text}])),
+            ("prompt", lambda: client.completions.create(model=model, prompt=text))):
+        with pytest.raises(openai.BadRequestError) as caught:
+            ask()
+        check_shape(caught.value)
+        assert caught.value.code == "context_length_exceeded"
+        assert caught.value.param == field
+        assert str(len(text)) in caught.value.message
+    assert time.monotonic() - begin < 10
+
+
 @pytest.mark.parametrize("prompt", [
     [], [[]], ["a", "b"], [[65], [66]], [-1], [10**8], [65, "a"], 5, "", [65.5],
 ])
