@@ -30,7 +30,7 @@ if(COHORT_MLX)
   cohort_room(nn SOURCES nn/*.cpp DEPENDS cohort_kernels)
   cohort_room(kv SOURCES kv/*.cpp DEPENDS cohort_nn)
   cohort_room(model SOURCES model/config_reader.cpp model/decoder.cpp model/registry.cpp
-    model/source.cpp model/weights.cpp model/families/*.cpp
+    model/rope_config.cpp model/source.cpp model/weights.cpp model/families/*.cpp
     DEPENDS cohort_kv cohort_checkpoint)
   cohort_room(engine SOURCES engine/row.cpp engine/engine.cpp
     DEPENDS cohort_engine_plan cohort_model cohort_text)

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/decoder.h"
+#include "model/rope_config.h"
 
 namespace cohort::model::families {
 namespace {
@@ -50,8 +51,8 @@ void set_ropes(DecoderSpec& spec, const ConfigReader& config, const Source& sour
     global = by_kind.object("full_attention");
     local = by_kind.object("sliding_attention");
   }
-  spec.ropes.emplace_back(dim, read_rope(global, global_theta, source, context));
-  spec.ropes.emplace_back(dim, read_rope(local, local_theta, source, context));
+  spec.ropes.push_back(make_rope(global, global_theta, source, context, dim));
+  spec.ropes.push_back(make_rope(local, local_theta, source, context, dim));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/decoder.h"
+#include "model/rope_config.h"
 
 namespace cohort::model::families {
 namespace {
@@ -56,10 +57,8 @@ std::unique_ptr<Model> llama(const Source& source, const LoadOptions& options,
     fail(ErrorKind::kInvalidRequest, "{}: rope_freqs.weight has {} factors, must be {}",
          source.checkpoint.path, factors.size(), dim / 2);
   }
-  spec.ropes.emplace_back(
-      dim,
-      read_rope(scaling, config.positive("rope_theta", 10000.0), source, spec.shape.context_tokens),
-      factors);
+  spec.ropes.push_back(make_rope(scaling, config.positive("rope_theta", 10000.0), source,
+                                 spec.shape.context_tokens, dim, factors));
   set_windows(spec, config, source);
   return std::make_unique<Decoder>(std::move(spec), source, options, cpu);
 }
