@@ -12,7 +12,7 @@ cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_me
   model/quantization.cpp model/safetensors.cpp model/tensor_view.cpp
   DEPENDS cohort_base)
 # The parts of the engine that touch no array: what a caller sees, what plans, what samples.
-cohort_room(engine_plan SOURCES engine/stream.cpp engine/scheduler.cpp engine/sampler.cpp
+cohort_room(engine_plan SOURCES engine/request.cpp engine/stream.cpp engine/scheduler.cpp engine/sampler.cpp
   DEPENDS cohort_kernels_cpu)
 cohort_room(text SOURCES text/*.cpp DEPENDS cohort_base textkit)
 cohort_room(api SOURCES api/*.cpp DEPENDS cohort_engine_plan)
@@ -30,7 +30,7 @@ if(COHORT_MLX)
   cohort_room(kernels SOURCES kernels/*.cpp DEPENDS cohort_kernels_cpu mlx)
   cohort_room(nn SOURCES nn/*.cpp DEPENDS cohort_kernels)
   cohort_room(model SOURCES model/config_reader.cpp model/decoder.cpp model/registry.cpp
-    model/source.cpp model/weights.cpp model/families/*.cpp
+    model/rope_config.cpp model/source.cpp model/weights.cpp model/families/*.cpp
     DEPENDS cohort_kv cohort_nn cohort_checkpoint)
   cohort_room(engine SOURCES engine/row.cpp engine/engine.cpp
     DEPENDS cohort_engine_plan cohort_model cohort_text)
@@ -43,7 +43,7 @@ target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_VERSION="${PROJECT
 if(COHORT_MLX)
   target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_WITH_MLX)
   target_link_libraries(cohort_app_plumbing PUBLIC mlx)
-  cohort_room(app SOURCES app/cli_bench.cpp app/cli_logits.cpp app/cli_run.cpp app/cli_serve.cpp
+  cohort_room(app SOURCES app/cli_bench.cpp app/cli_fit.cpp app/cli_logits.cpp app/cli_run.cpp app/cli_serve.cpp
     app/loading.cpp
     DEPENDS cohort_app_plumbing cohort_serving cohort_http)
   add_executable(cohort src/app/main.cpp)

@@ -17,8 +17,6 @@ bool holds_only_ids(const json::array& list) {
 }
 
 std::vector<int32_t> read_ids(const json::array& list, const serving::ModelInfo& model) {
-  // Before anything is copied: a list longer than the context cannot be served.
-  require_context(list.size(), std::nullopt, model.context_tokens, "prompt");
   std::vector<int32_t> ids;
   ids.reserve(list.size());
   for (size_t i = 0; i < list.size(); ++i) {
@@ -50,24 +48,7 @@ void read_prompt(const Reading& reading) {
   }
 }
 
-constexpr Field kFields[] = {
-    {"model", read_model},
-    {"prompt", read_prompt},
-    {"max_tokens", read_max_tokens},
-    {"temperature", read_temperature},
-    {"top_p", read_top_p},
-    {"top_k", read_top_k},
-    {"min_p", read_min_p},
-    {"seed", read_seed},
-    {"stop", read_stop},
-    {"presence_penalty", read_presence_penalty},
-    {"frequency_penalty", read_frequency_penalty},
-    {"repetition_penalty", read_repetition_penalty},
-    {"logit_bias", read_logit_bias},
-    {"ignore_eos", read_ignore_eos},
-    {"stream", read_stream},
-    {"stream_options", read_stream_options},
-};
+constexpr Field kFields[] = {{"prompt", read_prompt}};
 
 json::object text_part(std::string_view text) {
   return {{"text", text}};

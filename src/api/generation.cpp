@@ -21,8 +21,9 @@ std::string new_id(std::string_view prefix) {
 }
 
 int64_t unix_seconds() {
-  using namespace std::chrono;
-  return duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 /// The model's name as the caller wrote it.
@@ -98,34 +99,15 @@ void require_ready(const serving::ModelService& service) {
   }
 }
 
-void require_context(size_t prompt_tokens, std::optional<int64_t> max_tokens,
-                     int64_t context_tokens, std::string_view prompt_field) {
-  const auto prompt = static_cast<int64_t>(prompt_tokens);
-  if (prompt >= context_tokens) {
-    refuse(prompt_field,
-           fmt::format("the prompt has {} tokens: it must be shorter than the context of {}",
-                       prompt, context_tokens),
-           "context_length_exceeded");
-  }
-  if (max_tokens && *max_tokens > context_tokens - prompt) {
-    refuse("max_tokens",
-           fmt::format("the prompt has {} tokens and max_tokens is {}: together they must not "
-                       "exceed the context of {}; at most {} can be generated",
-                       prompt, *max_tokens, context_tokens, context_tokens - prompt),
-           "context_length_exceeded");
-  }
-}
-
 Outcome generate(serving::ModelService& service, Draft draft, std::vector<int32_t> prompt,
                  std::string_view prompt_field, const AnswerShape& shape) {
   const serving::ModelInfo& info = service.info();
   AnswerHead head{.id = new_id(shape.id_prefix),
                   .model = resolve_model(draft.model, info),
                   .created_unix_s = unix_seconds()};
-  if (prompt.empty()) refuse(prompt_field, fmt::format("{} has no tokens", prompt_field));
-  require_context(prompt.size(), draft.request.max_tokens, info.context_tokens, prompt_field);
   draft.request.id = head.id;
   draft.request.prompt = std::move(prompt);
+  draft.request.prompt_field = prompt_field;
   std::shared_ptr<engine::Stream> stream = service.submit(std::move(draft.request));
   head.seed = stream->seed();
   head.prompt_tokens = stream->prompt_tokens();

@@ -36,14 +36,9 @@ void require_ready(const serving::ModelService& service);
 
 /// Submits a draft whose prompt is tokenized, and says how to word the answer.
 ///   prompt_field  the field that the error about a prompt that is too long names
-///   throws        kNotFound (model), kInvalidRequest (context), whatever submit() throws
+///   throws        kNotFound (model), whatever submit() throws
 Outcome generate(serving::ModelService& service, Draft draft, std::vector<int32_t> prompt,
                  std::string_view prompt_field, const AnswerShape& shape);
-
-/// Throws kInvalidRequest unless at least one token of an answer fits behind the prompt, and all
-/// that were asked for.
-void require_context(size_t prompt_tokens, std::optional<int64_t> max_tokens,
-                     int64_t context_tokens, std::string_view prompt_field);
 
 /// The body of a complete answer, or the error that ended it.
 Reply whole_answer(const AnswerShape& shape, const AnswerHead& head, const Events& all);

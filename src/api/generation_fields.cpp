@@ -19,12 +19,6 @@ constexpr size_t kStopStringsMax = 16;
 constexpr size_t kStopBytesMax = 4096;
 constexpr size_t kLogitBiasMax = 1024;
 
-std::string supported_names(std::span<const Field> fields) {
-  std::vector<std::string_view> names;
-  for (const Field& field : fields) names.push_back(field.name);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
 void add_stop(const json::value& value, std::string_view name, Draft& draft) {
   const std::string_view text = read_text(value, name);
   if (text.empty() || text.size() > kStopBytesMax) {
@@ -45,44 +39,12 @@ int32_t read_token_id(std::string_view key, std::string_view name, int32_t vocab
   return id;
 }
 
-}  // namespace
-
-Draft read_fields(const json::object& body, std::span<const Field> fields,
-                  const serving::ModelInfo& model) {
-  Draft draft;
-  for (const auto& [key, value] : body) {
-    if (value.is_null()) continue;
-    const std::string_view name = key;
-    const auto field = std::ranges::find(fields, name, &Field::name);
-    if (field != fields.end()) {
-      field->read({.value = value, .name = field->name, .model = model, .draft = draft});
-    } else if (!accept_harmless(name, value)) {
-      throw Error(
-          ErrorKind::kInvalidRequest,
-          fmt::format("unknown field {}; supported: {}", quoted(name), supported_names(fields)),
-          std::string(shortened(name)), "unknown_parameter");
-    }
-  }
-  if (draft.max_completion_tokens) {
-    if (draft.request.max_tokens && draft.request.max_tokens != draft.max_completion_tokens) {
-      refuse("max_completion_tokens",
-             "max_tokens and max_completion_tokens differ: send one of them");
-    }
-    draft.request.max_tokens = draft.max_completion_tokens;
-  }
-  return draft;
-}
-
 void read_model(const Reading& reading) {
   reading.draft.model = read_text(reading.value, reading.name);
 }
 
 void read_max_tokens(const Reading& reading) {
   reading.draft.request.max_tokens = read_integer(reading.value, reading.name, 1);
-}
-
-void read_max_completion_tokens(const Reading& reading) {
-  reading.draft.max_completion_tokens = read_integer(reading.value, reading.name, 1);
 }
 
 void read_temperature(const Reading& reading) {
@@ -120,6 +82,7 @@ void read_frequency_penalty(const Reading& reading) {
       read_float(reading.value, reading.name, {.least = -2, .most = 2});
 }
 
+/// Any integer of 64 bits, signed or not; a negative one stands for its two's complement.
 void read_seed(const Reading& reading) {
   if (reading.value.is_uint64()) {
     reading.draft.request.sampling.seed = reading.value.get_uint64();
@@ -129,6 +92,7 @@ void read_seed(const Reading& reading) {
       read_integer(reading.value, reading.name, std::numeric_limits<int64_t>::min()));
 }
 
+/// A string or up to 16 of them, each of 1 to 4096 bytes.
 void read_stop(const Reading& reading) {
   if (reading.value.is_string()) return add_stop(reading.value, reading.name, reading.draft);
   if (!reading.value.is_array()) {
@@ -144,6 +108,7 @@ void read_stop(const Reading& reading) {
   }
 }
 
+/// Up to 1024 token ids, each with a number from -100 to 100.
 void read_logit_bias(const Reading& reading) {
   if (!reading.value.is_object()) {
     refuse(reading.name, "logit_bias must be an object of token id: number", "invalid_type");
@@ -163,6 +128,10 @@ void read_logit_bias(const Reading& reading) {
 
 void read_ignore_eos(const Reading& reading) {
   reading.draft.request.ignore_eos = read_bool(reading.value, reading.name);
+}
+
+void read_kv_quant(const Reading& reading) {
+  reading.draft.request.kv_quant = read_text(reading.value, reading.name);
 }
 
 void read_stream(const Reading& reading) {
@@ -187,6 +156,68 @@ void read_stream_options(const Reading& reading) {
           "unknown_parameter");
     }
   }
+}
+
+/// What every generation takes.
+constexpr Field kShared[] = {
+    {"model", read_model},
+    {"max_tokens", read_max_tokens},
+    {"temperature", read_temperature},
+    {"top_p", read_top_p},
+    {"top_k", read_top_k},
+    {"min_p", read_min_p},
+    {"seed", read_seed},
+    {"stop", read_stop},
+    {"presence_penalty", read_presence_penalty},
+    {"frequency_penalty", read_frequency_penalty},
+    {"repetition_penalty", read_repetition_penalty},
+    {"logit_bias", read_logit_bias},
+    {"ignore_eos", read_ignore_eos},
+    {"kv_quant", read_kv_quant},
+    {"stream", read_stream},
+    {"stream_options", read_stream_options},
+};
+
+const Field* find_field(std::span<const Field> fields, std::string_view name) {
+  const auto found = std::ranges::find(fields, name, &Field::name);
+  return found == fields.end() ? nullptr : &*found;
+}
+
+std::string supported_names(std::span<const Field> own) {
+  std::vector<std::string_view> names;
+  for (const std::span<const Field> fields : {own, std::span<const Field>(kShared)}) {
+    for (const Field& field : fields) names.push_back(field.name);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Draft read_fields(const json::object& body, std::span<const Field> own,
+                  const serving::ModelInfo& model) {
+  Draft draft;
+  for (const auto& [key, value] : body) {
+    if (value.is_null()) continue;
+    const std::string_view name = key;
+    const Field* field = find_field(own, name);
+    if (field == nullptr) field = find_field(kShared, name);
+    if (field != nullptr) {
+      field->read({.value = value, .name = field->name, .model = model, .draft = draft});
+    } else if (!accept_harmless(name, value)) {
+      throw Error(
+          ErrorKind::kInvalidRequest,
+          fmt::format("unknown field {}; supported: {}", quoted(name), supported_names(own)),
+          std::string(shortened(name)), "unknown_parameter");
+    }
+  }
+  if (draft.max_completion_tokens) {
+    if (draft.request.max_tokens && draft.request.max_tokens != draft.max_completion_tokens) {
+      refuse("max_completion_tokens",
+             "max_tokens and max_completion_tokens differ: send one of them");
+    }
+    draft.request.max_tokens = draft.max_completion_tokens;
+  }
+  return draft;
 }
 
 }  // namespace cohort::api

@@ -41,37 +41,16 @@ struct Field {
   void (*read)(const Reading& reading);
 };
 
-/// Reads a body by an endpoint's table. null means absent everywhere. A field of the table of
+/// Reads a body: by an endpoint's own table, then by that of the fields that all generations have
+/// (model, lengths, sampling, streaming). null means absent everywhere. A field of the table of
 /// harmless fields (harmless_fields.cpp) is accepted with the values that change nothing.
 ///   throws  kInvalidRequest, kUnsupported naming any other field, and what is supported
-Draft read_fields(const boost::json::object& body, std::span<const Field> fields,
+Draft read_fields(const boost::json::object& body, std::span<const Field> own,
                   const serving::ModelInfo& model);
 
 /// If `name` is a field that some clients send although it changes nothing.
 ///   returns  false if there is no such field
 ///   throws   kUnsupported when its value would change something
 bool accept_harmless(std::string_view name, const boost::json::value& value);
-
-// Readers that the endpoints' tables share.
-
-void read_model(const Reading& reading);
-void read_max_tokens(const Reading& reading);
-void read_max_completion_tokens(const Reading& reading);
-void read_temperature(const Reading& reading);
-void read_top_p(const Reading& reading);
-void read_top_k(const Reading& reading);
-void read_min_p(const Reading& reading);
-void read_repetition_penalty(const Reading& reading);
-void read_presence_penalty(const Reading& reading);
-void read_frequency_penalty(const Reading& reading);
-/// Any integer of 64 bits, signed or not; a negative one stands for its two's complement.
-void read_seed(const Reading& reading);
-/// A string or up to 16 of them, each of 1 to 4096 bytes.
-void read_stop(const Reading& reading);
-/// Up to 1024 token ids, each with a number from -100 to 100.
-void read_logit_bias(const Reading& reading);
-void read_ignore_eos(const Reading& reading);
-void read_stream(const Reading& reading);
-void read_stream_options(const Reading& reading);
 
 }  // namespace cohort::api

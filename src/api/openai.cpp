@@ -7,6 +7,7 @@ std::vector<Route> openai_routes(serving::ModelService& service) {
   const auto complete = [&service](const Call& call) { return completion(service, call.body); };
   const auto models = [&service](const Call&) { return list_models(service); };
   const auto model = [&service](const Call& call) { return show_model(service, call.path_rest); };
+  const auto stats = [&service](const Call&) { return show_stats(service); };
   const auto health = [&service](const Call&) { return show_health(service); };
   return {
       {"POST", "/v1/chat/completions", Work::kHeavy, chat},
@@ -15,6 +16,7 @@ std::vector<Route> openai_routes(serving::ModelService& service) {
       {"GET", "/v1/models", Work::kQuick, models},
       {"GET", "/v1/models/*", Work::kQuick, model},
       {"GET", "/health", Work::kQuick, health},
+      {"GET", "/stats", Work::kQuick, stats},
   };
 }
 

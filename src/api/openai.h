@@ -10,7 +10,7 @@
 
 namespace cohort::api {
 
-/// The OpenAI protocol: chat completions, completions, models; and /health.
+/// The OpenAI protocol: chat completions, completions, models; and /health, /stats.
 ///   service  outlives the routes
 std::vector<Route> openai_routes(serving::ModelService& service);
 
@@ -21,6 +21,7 @@ Outcome completion(serving::ModelService& service, std::string_view body);
 Reply list_models(const serving::ModelService& service);
 Reply show_model(const serving::ModelService& service, std::string_view id);
 Reply show_health(const serving::ModelService& service);
+Reply show_stats(const serving::ModelService& service);
 
 // The reading halves of the two generating endpoints.
 

@@ -15,12 +15,6 @@ namespace {
 
 constexpr size_t kMessagesMax = 65536;
 
-// What the template gets from us; a request must not replace it.
-constexpr std::string_view kReservedVariables[] = {
-    "messages",  "add_generation_prompt", "continue_final_message",
-    "tokenize",  "chat_template",         "bos_token",
-    "eos_token", "raise_exception",       "strftime_now"};
-
 void read_role(const json::value& value, const std::string& name, prompt::Message& message) {
   constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant"};
   const std::string_view role = read_text(value, name);
@@ -131,33 +125,16 @@ void read_template_kwargs(const Reading& reading) {
   if (!reading.value.is_object()) {
     refuse(reading.name, "chat_template_kwargs must be an object", "invalid_type");
   }
-  for (const auto& [key, value] : reading.value.get_object()) {
-    if (std::ranges::find(kReservedVariables, std::string_view(key)) !=
-        std::end(kReservedVariables)) {
-      refuse(reading.name, fmt::format("chat_template_kwargs must not set {}", quoted(key)));
-    }
-  }
   reading.draft.template_kwargs_json = json::serialize(reading.value);
 }
 
+void read_max_completion_tokens(const Reading& reading) {
+  reading.draft.max_completion_tokens = read_integer(reading.value, reading.name, 1);
+}
+
 constexpr Field kFields[] = {
-    {"model", read_model},
     {"messages", read_messages},
-    {"max_tokens", read_max_tokens},
     {"max_completion_tokens", read_max_completion_tokens},
-    {"temperature", read_temperature},
-    {"top_p", read_top_p},
-    {"top_k", read_top_k},
-    {"min_p", read_min_p},
-    {"seed", read_seed},
-    {"stop", read_stop},
-    {"presence_penalty", read_presence_penalty},
-    {"frequency_penalty", read_frequency_penalty},
-    {"repetition_penalty", read_repetition_penalty},
-    {"logit_bias", read_logit_bias},
-    {"ignore_eos", read_ignore_eos},
-    {"stream", read_stream},
-    {"stream_options", read_stream_options},
     {"chat_template_kwargs", read_template_kwargs},
 };
 

@@ -68,6 +68,7 @@ Commands:
   run [MODEL] ["PROMPT"]    answer one prompt, or chat, in the terminal
   logits MODEL              write the logits of every position, to check parity
   bench MODEL               measure prefill and decode speed
+  fit MODEL                 say which context fits, for each way to store keys and values
   pull MODEL                download a model and print its path
   ls                        list the models on this machine
 
@@ -84,7 +85,7 @@ Examples:
 
 Every option is also an environment variable (--max-rows: COHORT_MAX_ROWS) and a key of
 ~/.config/cohort/config.toml (max_rows); flags win over the environment, the environment over
-the file.
+the file. COHORT_CONFIG, as --config, names another file.
 )";
 
 void add_knobs(Subcommand& sub) {
@@ -137,7 +138,7 @@ std::optional<std::string> model_of(const Subcommand& sub) {
   return sub.flags.model;
 }
 
-/// The whole command line: six subcommands and where their values go.
+/// The whole command line: the subcommands and where their values go.
 class CommandLine {
  public:
   CommandLine() {
@@ -153,7 +154,9 @@ class CommandLine {
     define_bench();
     define_pull();
     define_ls();
-    for (Subcommand* sub : {&serve_, &run_, &logits_, &bench_, &pull_, &ls_}) add_knobs(*sub);
+    define_fit();
+    for (Subcommand* sub : {&serve_, &run_, &logits_, &bench_, &pull_, &ls_, &fit_})
+      add_knobs(*sub);
   }
 
   std::variant<Invocation, HelpText> parse(std::vector<std::string> arguments);
@@ -181,6 +184,7 @@ class CommandLine {
   void define_bench();
   void define_pull();
   void define_ls();
+  void define_fit();
   Invocation invocation() const;
   Invocation run_invocation() const;
 
@@ -191,10 +195,12 @@ class CommandLine {
   Subcommand bench_{nullptr, kBench, {}};
   Subcommand pull_{nullptr, kPull, {}};
   Subcommand ls_{nullptr, kLs, {}};
+  Subcommand fit_{nullptr, kFit, {}};
   RunOptions run_options_;
   LogitsOptions logits_options_;
   BenchOptions bench_options_;
   PullOptions pull_options_;
+  FitOptions fit_options_;
 };
 
 void CommandLine::define_serve() {
@@ -284,6 +290,20 @@ void CommandLine::define_ls() {
                 "Example:\n  cohort ls");
 }
 
+void CommandLine::define_fit() {
+  fit_.app = add("fit", "MODEL [OPTIONS]",
+                 "Says how much context fits into memory, for each way to store keys and values.",
+                 "Examples:\n  cohort fit smollm2\n  cohort fit ./model --memory-mb 16000 --json");
+  add_model(fit_)->required();
+  fit_.app
+      ->add_option("--memory-mb", fit_options_.memory_mb,
+                   "memory for weights and context; unset is 75 % of this machine's")
+      ->check(CLI::Range(1, 1 << 30).description(""))
+      ->type_name("MB")
+      ->group("Command");
+  fit_.app->add_flag("--json", fit_options_.json, "print one JSON object")->group("Command");
+}
+
 /// A lone text is the model if it looks like one, else the prompt; --model and --ids settle it.
 Invocation CommandLine::run_invocation() const {
   RunOptions options = run_options_;
@@ -308,6 +328,7 @@ Invocation CommandLine::invocation() const {
   if (serve_.app->parsed()) return {to_sources(serve_, model_of(serve_)), ServeOptions{}};
   if (logits_.app->parsed()) return {to_sources(logits_, model_of(logits_)), logits_options_};
   if (bench_.app->parsed()) return {to_sources(bench_, model_of(bench_)), bench_options_};
+  if (fit_.app->parsed()) return {to_sources(fit_, model_of(fit_)), fit_options_};
   if (pull_.app->parsed()) return {to_sources(pull_, model_of(pull_)), pull_options_};
   return {to_sources(ls_, std::nullopt), LsOptions{}};
 }

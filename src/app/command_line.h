@@ -12,7 +12,8 @@ namespace cohort::app {
 /// What the command line asks to run.
 struct Invocation {
   SettingSources sources;  // flags and --config; the caller adds the environment
-  std::variant<ServeOptions, RunOptions, LogitsOptions, BenchOptions, PullOptions, LsOptions>
+  std::variant<ServeOptions, RunOptions, LogitsOptions, BenchOptions, PullOptions, LsOptions,
+               FitOptions>
       options;
 };
 

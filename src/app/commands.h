@@ -39,12 +39,18 @@ struct PullOptions {
 
 struct LsOptions {};
 
+struct FitOptions {
+  std::optional<int64_t> memory_mb;  // absent = most of the machine's
+  bool json = false;
+};
+
 int run_serve(const Settings& settings, const ServeOptions& options);
 int run_run(const Settings& settings, const RunOptions& options);
 int run_logits(const Settings& settings, const LogitsOptions& options);
 int run_bench(const Settings& settings, const BenchOptions& options);
 int run_pull(const Settings& settings, const PullOptions& options);
 int run_ls(const Settings& settings, const LsOptions& options);
+int run_fit(const Settings& settings, const FitOptions& options);
 
 /// "cohort 0.1.0 (MLX 0.32.4)".
 std::string version_line();

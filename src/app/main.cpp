@@ -1,4 +1,3 @@
-#include <cstdlib>
 #include <exception>
 
 #include "app/command_line.h"
@@ -31,6 +30,10 @@ int run(const Settings& settings, const LsOptions& options) {
   return run_ls(settings, options);
 }
 
+int run(const Settings& settings, const FitOptions& options) {
+  return run_fit(settings, options);
+}
+
 int guarded_main(int argc, char** argv) {
   int status_of_error = kUsage;  // until the command itself starts
   try {
@@ -42,9 +45,7 @@ int guarded_main(int argc, char** argv) {
       return 0;
     }
     auto& invocation = std::get<Invocation>(parsed);
-    invocation.sources.environment = [](const char* name) -> const char* {
-      return std::getenv(name);
-    };
+    invocation.sources.environment = process_environment();
     const Settings settings = load_settings(invocation.sources);
     status_of_error = kFailed;
     const int status =

@@ -1,9 +1,12 @@
 #include "base/settings.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <type_traits>
 
 #include "base/error.h"
@@ -221,13 +224,61 @@ void apply_file(Settings& settings, const std::string& path) {
   }
 }
 
-void apply_environment(Settings& settings, const SettingSources& sources) {
-  if (!sources.environment) return;
+constexpr std::string_view kConfigVariable = "COHORT_CONFIG";  // as --config
+
+/// Variables that are no knob but have their readers.
+constexpr std::string_view kOtherVariables[] = {
+    kConfigVariable,
+    "COHORT_ISA",         // kernels/cpu/dispatch.cpp: the instruction set
+    "COHORT_BINARY",      // tests/client: the program
+    "COHORT_TEST_MODEL",  // tests/client: the model
+};
+
+using Environment = std::map<std::string, std::string>;
+
+std::optional<std::string> find_variable(const Environment& environment, std::string_view name) {
+  const auto at = environment.find(std::string(name));
+  if (at == environment.end()) return std::nullopt;
+  return at->second;
+}
+
+/// How many characters must be added, removed or replaced to get from one text to the other.
+///   source  Levenshtein
+size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<size_t> row(to.size() + 1);  // distances from what was read of `from`
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (const char c : from) {
+    size_t diagonal = row[0]++;
+    for (size_t i = 0; i < to.size(); ++i) {
+      const size_t replaced = diagonal + (c == to[i] ? 0 : 1);
+      diagonal = row[i + 1];
+      row[i + 1] = std::min({replaced, row[i] + 1, row[i + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+/// A misspelled variable would be a setting that is silently not made.
+void refuse_unknown_variables(const Environment& environment) {
+  std::vector<std::string_view> known(std::begin(kOtherVariables), std::end(kOtherVariables));
+  for (const Row& row : rows()) known.push_back(row.knob.environment);
+  for (const auto& [name, value] : environment) {
+    if (!name.starts_with("COHORT_") || std::ranges::find(known, name) != known.end()) continue;
+    std::ranges::stable_sort(known, {},
+                             [&](std::string_view other) { return edit_distance(name, other); });
+    known.resize(3);
+    fail(ErrorKind::kInvalidRequest, "{}: there is no such variable; the nearest are {}",
+         printable(name), fmt::join(known, ", "));
+  }
+}
+
+void apply_environment(Settings& settings, const Environment& environment) {
+  refuse_unknown_variables(environment);
   for (const Row& row : rows()) {
-    const char* text = sources.environment(row.knob.environment.c_str());
+    const auto text = find_variable(environment, row.knob.environment);
     if (!text) continue;
     const std::vector<std::string> texts =
-        row.knob.is_list ? split(text) : std::vector<std::string>{text};
+        row.knob.is_list ? split(*text) : std::vector<std::string>{*text};
     row.assign(settings, {.texts = texts, .source = row.knob.environment, .kind = {}},
                row.knob.allowed);
   }
@@ -235,16 +286,19 @@ void apply_environment(Settings& settings, const SettingSources& sources) {
 
 std::optional<std::string> find_config_file(const SettingSources& sources) {
   if (sources.config_file) return sources.config_file;
-  if (!sources.environment) return std::nullopt;
-  const char* xdg = sources.environment("XDG_CONFIG_HOME");
-  const char* home = sources.environment("HOME");
+  std::error_code ignored;
+  if (const auto named = find_variable(sources.environment, kConfigVariable)) {
+    if (std::filesystem::exists(*named, ignored)) return named;
+    fail(ErrorKind::kNotFound, "{}: there is no file {}", kConfigVariable, printable(*named));
+  }
+  const std::string xdg = find_variable(sources.environment, "XDG_CONFIG_HOME").value_or("");
+  const std::string home = find_variable(sources.environment, "HOME").value_or("");
   std::string path;
-  if (xdg && *xdg) {
+  if (!xdg.empty()) {
     path = fmt::format("{}/cohort/config.toml", xdg);
-  } else if (home && *home) {
+  } else if (!home.empty()) {
     path = fmt::format("{}/.config/cohort/config.toml", home);
   }
-  std::error_code ignored;
   if (path.empty() || !std::filesystem::exists(path, ignored)) return std::nullopt;
   return path;
 }
@@ -263,20 +317,31 @@ const std::vector<Knob>& knobs() {
 Settings load_settings(const SettingSources& sources) {
   Settings settings;
   if (const auto path = find_config_file(sources)) apply_file(settings, *path);
-  apply_environment(settings, sources);
+  apply_environment(settings, sources.environment);
   for (const auto& [name, texts] : sources.flags) {
     const Row* row = find_row(name);
     check(row && !texts.empty(), "a flag names a knob and has a value");
     row->assign(settings, {.texts = texts, .source = row->knob.flag, .kind = {}},
                 row->knob.allowed);
   }
-  const char* home = sources.environment ? sources.environment("HOME") : nullptr;
-  settings.cache_dir = expand_home(settings.cache_dir, home);
+  const auto home = find_variable(sources.environment, "HOME");
+  settings.cache_dir = expand_home(settings.cache_dir, home ? home->c_str() : nullptr);
   return settings;
 }
 
+std::map<std::string, std::string> process_environment() {
+  std::map<std::string, std::string> variables;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view entry = *at;
+    const size_t equals = entry.find('=');
+    if (equals == std::string_view::npos) continue;
+    variables.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return variables;
+}
+
 std::string expand_home(const std::string& path, const char* home) {
-  const bool has_tilde = path == "~" || path.rfind("~/", 0) == 0;
+  const bool has_tilde = path == "~" || path.starts_with("~/");
   return has_tilde && home ? home + path.substr(1) : path;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +22,7 @@ enum Command : uint32_t {
   kBench = 8,
   kPull = 16,
   kLs = 32,
+  kFit = 64,
 };
 
 /// Every knob, resolved; passed around as const after start. settings.def says what each one means.
@@ -62,17 +63,21 @@ const std::vector<Knob>& knobs();
 /// Where values come from. A later source yields to an earlier one.
 struct SettingSources {
   std::vector<std::pair<std::string, std::vector<std::string>>>
-      flags;                                            // knob name, values as typed
-  std::function<const char*(const char*)> environment;  // as std::getenv; empty = no environment
-  std::optional<std::string> config_file;               // --config: must exist
+      flags;  // knob name, values as typed
+  std::map<std::string, std::string> environment = {};
+  std::optional<std::string> config_file = {};  // --config: must exist
 };
 
 /// Resolves every knob: flag > environment > TOML file > default.
-///   file    config_file, else $XDG_CONFIG_HOME/cohort/config.toml or ~/.config/cohort/config.toml
-///           if that exists
+///   file    config_file, else $COHORT_CONFIG, which must exist, too; else
+///           $XDG_CONFIG_HOME/cohort/config.toml or ~/.config/cohort/config.toml if that exists
 ///   throws  Error{kInvalidRequest} naming the source (flag, variable or file:key), the value and
-///           what is allowed; Error{kNotFound} if config_file does not exist
+///           what is allowed, or a variable COHORT_... that nobody reads and the nearest known
+///           ones; Error{kNotFound} for a file that does not exist
 Settings load_settings(const SettingSources& sources);
+
+/// The variables of this process.
+std::map<std::string, std::string> process_environment();
 
 /// Replaces a leading "~" by $HOME.
 std::string expand_home(const std::string& path, const char* home);

@@ -3,6 +3,7 @@
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -15,7 +16,9 @@ std::string read_text(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   std::ostringstream text;
   if (stream) text << stream.rdbuf();
-  if (!stream) fail(ErrorKind::kNotFound, "cannot read the configuration file {}", path);
+  std::error_code ignored;
+  if (!stream || std::filesystem::is_directory(path, ignored))
+    fail(ErrorKind::kNotFound, "cannot read the configuration file {}", path);
   return text.str();
 }
 

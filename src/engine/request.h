@@ -24,14 +24,19 @@ struct SamplingOptions {
 
 /// One generation, as an API or the command line asks for it.
 struct Request {
-  std::string id;                     // for logs and traces
-  std::vector<int32_t> prompt;        // token ids, at least one
-  std::optional<int64_t> max_tokens;  // absent = until the end of the context
+  std::string id;                       // for logs and traces
+  std::vector<int32_t> prompt;          // token ids, at least one
+  std::string prompt_field = "prompt";  // what the caller gave it as, for errors
+  std::optional<int64_t> max_tokens;    // absent = until the end of the context
   SamplingOptions sampling;
   std::vector<std::string> stop;  // stop strings; the matched text is not emitted
   bool ignore_eos = false;
   std::string kv_quant;  // as --kv-quant takes it; "" = the server's
 };
+
+/// Throws Error{kInvalidRequest} naming the field at fault unless there is a prompt and it fits the
+/// context together with the answer that was asked for; at least one token of an answer must fit.
+void require_fit(const Request& request, int64_t context_tokens);
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
 

@@ -13,7 +13,6 @@ namespace cohort::kv {
 
 using kernels::cpu::affine_kv;
 using kernels::cpu::dense_kv;
-using kernels::cpu::kBlockTokens;
 using kernels::cpu::KvEncoding;
 using kernels::cpu::turbo_kv;
 
@@ -42,10 +41,11 @@ std::string KvScheme::name() const {
 
 void set_quantization(KvScheme& scheme, std::string_view words) {
   const auto refuse = [&] {
-    fail(ErrorKind::kInvalidRequest,
-         "\"{}\" is no KV quantization; there are off, 4, 8, config, turbo and turbo:kXvY with X "
-         "of 2, 4, 5, 8 and Y of 2, 3, 4, 5, 8",
-         printable(words));
+    throw Error(ErrorKind::kInvalidRequest,
+                fmt::format("{} is no KV quantization; there are off, 4, 8, config, turbo and "
+                            "turbo:kXvY with X of 2, 4, 5, 8 and Y of 2, 3, 4, 5, 8",
+                            printable(words)),
+                "kv_quant");
   };
   using Kind = KvScheme::Kind;
   if (words == "off") {
@@ -131,47 +131,37 @@ std::optional<KvEncoding> wanted(const KvScheme& scheme, const LayerSpec& spec, 
 
 }  // namespace
 
-RowPrecision resolve(const KvScheme& scheme, const std::vector<AnyLayerSpec>& layers) {
-  for (const LayerBits& entry : scheme.layers) {
-    if (scheme.kind == KvScheme::Kind::kConfig &&
-        static_cast<size_t>(entry.layer) >= layers.size()) {
-      fail(ErrorKind::kUnsupported, "KV quantization of layer {}: the model has {} layers",
-           entry.layer, layers.size());
+std::string refusal(const KvScheme& scheme, const std::vector<AnyLayerSpec>& layers) {
+  if (scheme.kind == KvScheme::Kind::kConfig) {
+    if (scheme.layers.empty()) return "there is no kv_config.json that names a layer";
+    for (const LayerBits& entry : scheme.layers) {
+      if (static_cast<size_t>(entry.layer) < layers.size()) continue;
+      return fmt::format("layer {}: the model has {} layers", entry.layer, layers.size());
     }
   }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto* spec = std::get_if<LayerSpec>(&layers[i]);
+    const auto encoding = spec ? wanted(scheme, *spec, i, layers.size()) : std::nullopt;
+    if (!encoding) continue;
+    const std::string reason = kernels::cpu::refusal(*encoding, spec->head_dim);
+    if (!reason.empty()) return fmt::format("layer {}: {}", i, reason);
+  }
+  return "";
+}
+
+RowPrecision resolve(const KvScheme& scheme, const std::vector<AnyLayerSpec>& layers) {
+  const std::string reason = refusal(scheme, layers);
+  if (!reason.empty()) {
+    fail(ErrorKind::kUnsupported, "KV quantization {} cannot be had: {}", scheme.name(), reason);
+  }
+  const KvEncoding dense = dense_kv(scheme.dense_bf16);
   RowPrecision precision(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto* spec = std::get_if<LayerSpec>(&layers[i]);
     if (spec == nullptr) continue;
-    const KvEncoding dense = dense_kv(scheme.dense_bf16);
     precision[i] = {dense, wanted(scheme, *spec, i, layers.size()).value_or(dense), scheme.start};
-    const std::string reason = refusal(precision[i].then, spec->head_dim);
-    if (!reason.empty()) {
-      fail(ErrorKind::kUnsupported, "KV quantization {} cannot be had: layer {}: {}", scheme.name(),
-           i, reason);
-    }
   }
   return precision;
-}
-
-size_t bytes_for(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
-                 int64_t tokens) {
-  size_t bytes = 0;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (const auto* spec = std::get_if<LayerSpec>(&layers[i])) {
-      const bool dense = precision[i].changes() && tokens < precision[i].start;
-      const auto geometry = spec->geometry(dense ? precision[i].first : precision[i].then);
-      const auto blocks = (tokens + kBlockTokens - 1) / kBlockTokens;
-      const int64_t kept = (spec->keep + kBlockTokens - 1) / kBlockTokens;
-      // A window may begin in the middle of a block.
-      const int64_t most =
-          spec->window > 0 ? kept + (spec->window + 2 * kBlockTokens - 2) / kBlockTokens : blocks;
-      bytes += geometry.block_bytes() * static_cast<size_t>(std::min(blocks, most));
-    } else {
-      bytes += state_bytes(RecurrentCache(std::get<RecurrentSpec>(layers[i])));
-    }
-  }
-  return bytes;
 }
 
 }  // namespace cohort::kv

@@ -42,12 +42,11 @@ void set_quantization(KvScheme& scheme, std::string_view words);
 ///   throws  Error{kInvalidRequest} naming `file`, the entry and the key
 std::vector<LayerBits> read_kv_config(std::string_view text, const std::string& file);
 
+/// Why a model with these layers cannot have the scheme: the layer and its reason, or "".
+std::string refusal(const KvScheme& scheme, const std::vector<AnyLayerSpec>& layers);
+
 /// What the scheme means for each layer of a model. Turbo leaves layers with a window dense.
 ///   throws  Error{kUnsupported} naming the layer and why its encoding cannot be had
 RowPrecision resolve(const KvScheme& scheme, const std::vector<AnyLayerSpec>& layers);
-
-/// Bytes that a row of `tokens` holds in blocks, and recurrent state, under this precision.
-size_t bytes_for(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
-                 int64_t tokens);
 
 }  // namespace cohort::kv

@@ -37,7 +37,10 @@ double ConfigReader::positive(std::string_view key, std::optional<double> fallba
   if (value == nullptr && fallback) return *fallback;
   boost::system::error_code error;
   const double number = value == nullptr ? 0 : value->to_number<double>(error);
-  if (error || !(number > 0) || !std::isfinite(number)) fail_key(key, "a number above 0");
+  using Float = std::numeric_limits<float>;
+  if (error || !(number >= Float::min() && number <= Float::max())) {
+    fail_key(key, fmt::format("a number above 0 ({} to {})", Float::min(), Float::max()));
+  }
   return number;
 }
 

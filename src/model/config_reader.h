@@ -21,7 +21,7 @@ class ConfigReader {
   };
   /// The integer at `key`, or `fallback`; without a fallback the key must be there.
   int64_t integer(std::string_view key, Range range, std::optional<int64_t> fallback = {}) const;
-  /// A finite number > 0.
+  /// A number > 0 that is one as a float, too.
   double positive(std::string_view key, std::optional<double> fallback = {}) const;
   bool boolean(std::string_view key, bool fallback) const;
   std::string text(std::string_view key, std::string_view fallback) const;

@@ -40,6 +40,7 @@ class Decoder : public Model {
   mx::array forward(std::span<const TokenGroup> groups,
                     std::vector<mx::array>* layer_outputs) override;
   mx::array project(const mx::array& hidden, std::vector<int32_t> rows) override;
+  size_t weight_bytes() const override { return store_.arena.used_bytes(); }
 
  private:
   void load_layer(Weights& weights, const Source& source, int layer, const LoadOptions& options);

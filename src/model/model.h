@@ -30,6 +30,7 @@ struct ModelShape {
   int hidden_size = 0;
   int64_t context_tokens = 0;
   std::vector<kv::AnyLayerSpec> layers;
+  size_t working_bytes_per_token = 0;  // activations of a forward, for each token of its pack
 };
 
 /// A model's computation. Weights are its own; the state of rows is in their caches.
@@ -49,11 +50,19 @@ class Model {
   /// Final norm and output head for some rows of a forward's result.
   ///   returns  logits [rows, vocab] f32, lazy
   virtual mx::array project(const mx::array& hidden, std::vector<int32_t> rows) = 0;
+  /// Memory that the weights take.
+  virtual size_t weight_bytes() const = 0;
 };
 
 struct LoadOptions {
   bool exact = false;  // f32 activations in every matmul
 };
+
+/// What the model of a checkpoint would be; reads no weights.
+///   throws  as load_model does for a bad config
+ModelShape read_shape(const Checkpoint& checkpoint);
+/// The memory that load_model would take for its weights; reads none of them.
+size_t packed_bytes(const Checkpoint& checkpoint);
 
 /// Builds the model of a checkpoint. Weights are repacked; the mapped file is not used afterwards.
 ///   throws  Error{kInvalidRequest} for a bad config, or one error that lists every missing and

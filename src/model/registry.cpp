@@ -3,15 +3,16 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/model.h"
+#include "model/decoder.h"
 #include "model/source.h"
 
 namespace cohort::model {
 
-using FamilyFactory = std::unique_ptr<Model>(const Source&, const LoadOptions&, kernels::cpu::Cpu&);
+/// Reads a config; touches no weights.
+using Describe = DecoderSpec(const Source&);
 
 namespace families {
-#define MODEL_FAMILY(factory, ...) FamilyFactory factory;
+#define MODEL_FAMILY(describe, ...) Describe describe;
 #include "model/families.def"
 #undef MODEL_FAMILY
 }  // namespace families
@@ -19,33 +20,41 @@ namespace families {
 namespace {
 
 struct Family {
-  FamilyFactory* make;
+  Describe* describe;
   std::vector<std::string_view> names;
 };
 
 const std::vector<Family>& all_families() {
   static const std::vector<Family> kFamilies{
-#define MODEL_FAMILY(factory, ...) Family{families::factory, {__VA_ARGS__}},
+#define MODEL_FAMILY(describe, ...) Family{families::describe, {__VA_ARGS__}},
 #include "model/families.def"
 #undef MODEL_FAMILY
   };
   return kFamilies;
 }
 
-}  // namespace
-
-std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options,
-                                  kernels::cpu::Cpu& cpu) {
-  const Source source(checkpoint);
+DecoderSpec describe(const Source& source) {
   std::string known;
   for (const Family& family : all_families()) {
     for (std::string_view name : family.names) {
-      if (name == source.family) return family.make(source, options, cpu);
+      if (name == source.family) return family.describe(source);
       known += (known.empty() ? "" : ", ") + std::string(name);
     }
   }
   fail(ErrorKind::kUnsupported, "{}: model type {} is not supported; supported: {}",
-       checkpoint.path, printable(source.family), known);
+       source.checkpoint.path, printable(source.family), known);
+}
+
+}  // namespace
+
+ModelShape read_shape(const Checkpoint& checkpoint) {
+  return describe(Source(checkpoint)).shape;
+}
+
+std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options,
+                                  kernels::cpu::Cpu& cpu) {
+  const Source source(checkpoint);
+  return std::make_unique<Decoder>(describe(source), source, options, cpu);
 }
 
 }  // namespace cohort::model

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/model.h"
 
 namespace cohort::model {
 namespace {
@@ -47,6 +48,12 @@ uint8_t code_at(const std::byte* row, int64_t index, int bits) {
   unsigned word = std::to_integer<unsigned>(row[bit / 8]);
   if (bit % 8 + bits > 8) word |= std::to_integer<unsigned>(row[bit / 8 + 1]) << 8;
   return static_cast<uint8_t>((word >> (bit % 8)) & ((1u << bits) - 1));
+}
+
+QuantLayout affine_layout(const Quantization& q, const TensorView& scales) {
+  return {.code = q.bits <= 4 ? CodeType::kU4 : CodeType::kU8,
+          .scale = scale_type(scales.type),
+          .has_min = true};
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -129,9 +136,7 @@ PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols,
                                  shape_text(weight->shape), rows, cols, q.bits));
     return {};
   }
-  const QuantLayout layout{.code = q.bits <= 4 ? CodeType::kU4 : CodeType::kU8,
-                           .scale = scale_type(scales->type),
-                           .has_min = true};
+  const QuantLayout layout = affine_layout(q, *scales);
   const int64_t weight_row = int64_t{cols} * q.bits / 8, groups = cols / q.group_size;
   PackedMatrix packed = kernels::cpu::pack_quantized(
       store_.arena, cpu_.pool(), rows, cols, layout,
@@ -178,6 +183,37 @@ const float* Weights::vectors(const std::vector<std::pair<std::string, int>>& na
     if (part != nullptr) all.insert(all.end(), part, part + size);
   }
   return store_.vectors.emplace_back(std::move(all)).data();
+}
+
+size_t packed_bytes(const Checkpoint& checkpoint) {
+  QuantizationConfig quantization;
+  if (!checkpoint.gguf)
+    quantization = QuantizationConfig::parse(checkpoint.config, checkpoint.path);
+  size_t bytes = 0;
+  for (const TensorView& tensor : checkpoint.tensors) {
+    if (tensor.shape.size() != 2) continue;
+    PackedMatrix matrix{.rows = static_cast<int>(tensor.shape[0]),
+                        .cols = static_cast<int>(tensor.shape[1])};
+    if (const auto* format = kernels::cpu::block_format(info(tensor.type).name)) {
+      matrix.layout = format->layout;
+    } else if (tensor.type == TensorType::kU32 && tensor.name.ends_with(".weight")) {
+      const std::string module = tensor.name.substr(0, tensor.name.size() - 7);
+      const TensorView* scales = checkpoint.find(module + ".scales");
+      const TensorView* biases = checkpoint.find(module + ".biases");
+      if (scales == nullptr) continue;
+      const Quantization q = quantization_of(quantization, module, tensor, *scales, biases);
+      matrix.cols = static_cast<int>(tensor.shape[1] * 32 / q.bits);
+      matrix.layout = affine_layout(q, *scales);
+    } else if (const auto type = dense_type(tensor.type);
+               type && !tensor.name.ends_with(".scales") && !tensor.name.ends_with(".biases")) {
+      matrix.dense = true;
+      matrix.element = *type;
+    } else {
+      continue;
+    }
+    bytes += matrix.total_bytes();
+  }
+  return bytes;
 }
 
 WeightStore Weights::finish() {

@@ -28,7 +28,6 @@ class Rope {
   Rope() = default;
   ///   dims     even
   ///   factors  divide the frequency of each pair (GGUF rope_freqs.weight); empty = none
-  ///   throws   Error{kUnsupported} for a type that is not listed above
   Rope(int dims, const RopeSettings& settings, std::span<const float> factors = {});
 
   int dims() const { return dims_; }

@@ -17,6 +17,11 @@
 namespace cohort::serving {
 namespace {
 
+// No vocabulary in use has a longer token; runs of 128 spaces are the longest.
+constexpr int64_t kTokenBytesMax = 256;
+// What a chat template may write (text/chat_template.h).
+constexpr int64_t kRenderedBytesMax = 8 << 20;
+
 uint64_t fresh_seed() {
   std::random_device device;
   // 53 bits: survives clients that read JSON numbers as doubles.
@@ -61,7 +66,8 @@ ModelBinding::ModelBinding(BindingOptions options)
   info_.vocab_size = shape.vocab_size;
   info_.has_chat_template = template_ != nullptr;
   engine_ = std::make_unique<engine::Engine>(*model_, cpu_, *tokenizer_,
-                                             end_tokens(checkpoint, *tokenizer_), options_.engine);
+                                             end_tokens(checkpoint, *tokenizer_, shape.vocab_size),
+                                             options_.engine);
 }
 
 ModelBinding::~ModelBinding() = default;
@@ -78,6 +84,9 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
         "this model has no chat template: use /v1/completions, or start with --chat-template FILE");
   }
   boost::json::array messages;
+  size_t bytes = 0;
+  for (const prompt::Message& message : conversation.messages) bytes += message.content.size();
+  require_possible(bytes, "messages");
   for (const prompt::Message& message : conversation.messages) {
     boost::json::object entry{{"role", message.role}, {"content", message.content}};
     if (!message.name.empty()) entry["name"] = message.name;
@@ -90,6 +99,7 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
 }
 
 std::vector<int32_t> ModelBinding::tokenize(std::string_view text) const {
+  require_possible(text.size(), "prompt");
   std::vector<int32_t> ids = tokenizer_->encode(text, text::SpecialTokens::kParse);
   const bool wanted = bos_id_ >= 0 && (ids.empty() || ids.front() != bos_id_);
   if (wanted) ids.insert(ids.begin(), bos_id_);
@@ -122,14 +132,23 @@ kv::RowPrecision ModelBinding::precision(const engine::Request& request) const {
   }
   kv::KvScheme scheme = options_.kv;
   kv::set_quantization(scheme, request.kv_quant);
-  if (scheme.kind == kv::KvScheme::Kind::kConfig && scheme.layers.empty()) {
-    throw Error(ErrorKind::kUnsupported, "kv_quant: the model has no kv_config.json", "kv_quant");
-  }
+  const std::string reason = kv::refusal(scheme, model_->shape().layers);
+  if (!reason.empty()) throw Error(ErrorKind::kUnsupported, "kv_quant: " + reason, "kv_quant");
   return kv::resolve(scheme, model_->shape().layers);
 }
 
+void ModelBinding::require_possible(size_t bytes, const char* field) const {
+  const int64_t most = std::min(info_.context_tokens * kTokenBytesMax, kRenderedBytesMax);
+  if (static_cast<int64_t>(bytes) <= most) return;
+  throw Error(ErrorKind::kInvalidRequest,
+              fmt::format("the prompt has {} bytes: it must be shorter than the context of {} "
+                          "tokens, which takes at most {} bytes",
+                          bytes, info_.context_tokens, most),
+              field, "context_length_exceeded");
+}
+
 std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
-  if (request.prompt.empty()) fail(ErrorKind::kInvalidRequest, "the prompt has no tokens");
+  engine::require_fit(request, info_.context_tokens);
   for (int32_t id : request.prompt) {
     if (id < 0 || id >= info_.vocab_size) {
       fail(ErrorKind::kInvalidRequest, "token id {} is outside the vocabulary of {}", id,
@@ -145,21 +164,31 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
     }
   }
   const int64_t room = info_.context_tokens - static_cast<int64_t>(request.prompt.size());
-  const auto wanted = request.max_tokens ? request.max_tokens : options_.max_tokens;
   // A default from the command line bends to the context; what a request asks for does not.
   const int64_t max_tokens =
-      request.max_tokens ? *request.max_tokens : std::min(wanted.value_or(room), room);
-  if (room < 1 || max_tokens > room || max_tokens < 1) {
-    fail(ErrorKind::kInvalidRequest,
-         "{} prompt tokens and {} answer tokens do not fit the context of {} tokens",
-         request.prompt.size(), max_tokens, info_.context_tokens);
-  }
+      request.max_tokens.value_or(std::min(options_.max_tokens.value_or(room), room));
   kv::RowPrecision precision = this->precision(request);
   engine::SamplingParams sampling = resolve(request.sampling);
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed);
   engine_->submit(
       {std::move(request), std::move(sampling), max_tokens, std::move(precision), stream});
   return stream;
+}
+
+ServiceStats ModelBinding::stats() const {
+  const engine::EngineStats& engine = engine_->stats();
+  return {.rows = engine.rows,
+          .waiting = engine.waiting,
+          .iterations = engine.iterations,
+          .failed_forwards = engine.failed_forwards,
+          .kv_scheme = options_.kv.name(),
+          .kv_by_request = options_.kv_by_request,
+          .kv_used_bytes = engine.kv_used_bytes,
+          .kv_held_bytes = engine.kv_held_bytes};
+}
+
+std::vector<kv::SchemeSummary> ModelBinding::kv_schemes() const {
+  return kv::summarize(options_.kv, model_->shape().layers);
 }
 
 }  // namespace cohort::serving

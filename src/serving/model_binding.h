@@ -51,19 +51,22 @@ class ModelBinding : public ModelService {
 
   /// Refuses requests from now on; running answers go on.
   void stop_accepting() { engine_->stop_accepting(); }
-  const engine::EngineStats& stats() const { return engine_->stats(); }
+  ServiceStats stats() const override;
+  std::vector<kv::SchemeSummary> kv_schemes() const override;
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
   kv::RowPrecision precision(const engine::Request& request) const;
   engine::SamplingParams resolve(const engine::SamplingOptions& request) const;
+  /// Refuses text that is longer than any context of this model, before the work of counting its
+  /// tokens, which takes a second for each few megabytes.
+  void require_possible(size_t bytes, const char* field) const;
 
   BindingOptions options_;
   ModelInfo info_;
   kernels::cpu::Cpu cpu_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<text::ChatTemplate> template_;
-  std::string no_template_;                    // why there is none
   engine::SamplingOptions generation_config_;  // what the checkpoint recommends
   int32_t bos_id_ = -1;                        // put before plain text; -1 = none
   std::unique_ptr<model::Model> model_;

@@ -8,6 +8,7 @@
 
 #include "engine/request.h"
 #include "engine/stream.h"
+#include "kv/fit.h"
 #include "prompt/conversation.h"
 
 namespace cohort::serving {
@@ -20,6 +21,18 @@ struct ModelInfo {
   int64_t context_tokens = 0;
   int32_t vocab_size = 0;
   bool has_chat_template = false;
+};
+
+/// What the service does and holds at this moment.
+struct ServiceStats {
+  size_t rows = 0;     // sequences being generated
+  size_t waiting = 0;  // requests accepted, not begun
+  uint64_t iterations = 0;
+  uint64_t failed_forwards = 0;
+  std::string kv_scheme;  // how keys and values are stored unless a request says otherwise
+  bool kv_by_request = false;
+  size_t kv_used_bytes = 0;  // blocks in use
+  size_t kv_held_bytes = 0;  // taken from the system
 };
 
 /// What an API may ask of the loaded model. All calls: any thread, throw Error.
@@ -36,8 +49,12 @@ class ModelService {
   /// caller is its own template; BOS is put in front if the model wants it and it is not there.
   virtual std::vector<int32_t> tokenize(std::string_view text) const = 0;
   /// Starts a generation.
-  ///   throws  kInvalidRequest (ids, context, sampling ranges), kOverloaded, kUnavailable
+  ///   throws  kInvalidRequest (engine::require_fit, ids), kOverloaded, kUnavailable
   virtual std::shared_ptr<engine::Stream> submit(engine::Request request) = 0;
+  ///   throws  kUnavailable while loading
+  virtual ServiceStats stats() const = 0;
+  /// What the ways to store keys and values take. Same throws.
+  virtual std::vector<kv::SchemeSummary> kv_schemes() const = 0;
 };
 
 }  // namespace cohort::serving

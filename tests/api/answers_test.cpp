@@ -221,6 +221,9 @@ TEST(Context, IsNeverCutSilently) {
   EXPECT_EQ(error_of(ask(R"("prompt":"123","max_tokens":9223372036854775807)")).code(),
             "context_length_exceeded");
   EXPECT_EQ(error_of(ask(R"("prompt":"")")).param(), "prompt");
+  const std::string long_chat =
+      R"({"messages":[{"role":"user","content":"12345678901234567890"}]})";
+  EXPECT_EQ(error_of([&] { chat_completion(service, long_chat); }).param(), "messages");
   EXPECT_EQ(whole(ask(R"("prompt":"12345","max_tokens":15)")()).status, 200);
 
   // Without max_tokens the answer ends at the context.

@@ -106,8 +106,8 @@ TEST(CommandLine, UsageErrorsSayWhatToTry) {
 TEST(CommandLine, HelpShowsEveryKnobOfTheCommandWithItsDefault) {
   EXPECT_EQ(help({}), help({"--help"}));
   const std::vector<std::pair<const char*, Command>> commands = {
-      {"serve", kServe}, {"run", kRun},   {"logits", kLogits},
-      {"bench", kBench}, {"pull", kPull}, {"ls", kLs}};
+      {"serve", kServe}, {"run", kRun}, {"logits", kLogits}, {"bench", kBench},
+      {"pull", kPull},   {"ls", kLs},   {"fit", kFit}};
   for (const auto& [name, bit] : commands) {
     const std::string text = help({name, "--help"});
     for (const Knob& knob : knobs()) {

@@ -28,12 +28,8 @@ class SettingsTest : public testing::Test {
   std::string config_path() const { return folder_ + "/cohort/config.toml"; }
 
   Settings load() const {
-    return load_settings({.flags = flags_,
-                          .environment = [this](const char* name) -> const char* {
-                            const auto at = environment_.find(name);
-                            return at == environment_.end() ? nullptr : at->second.c_str();
-                          },
-                          .config_file = config_file_});
+    return load_settings(
+        {.flags = flags_, .environment = environment_, .config_file = config_file_});
   }
 
   std::string error() const {
@@ -147,6 +143,41 @@ TEST_F(SettingsTest, ANamedFileMustExistAndReplacesTheUsualOne) {
   write_config("port = 6\nmax_rows = 6\n");
   EXPECT_EQ(load().port, 5);
   EXPECT_EQ(load().max_rows, 32);
+}
+
+TEST_F(SettingsTest, AVariableMayNameTheFileWhichMustExist) {
+  environment_["COHORT_CONFIG"] = folder_ + "/absent.toml";
+  EXPECT_EQ(error(), "COHORT_CONFIG: there is no file '" + folder_ + "/absent.toml'");
+  environment_["COHORT_CONFIG"] = "";
+  EXPECT_EQ(error(), "COHORT_CONFIG: there is no file ''");
+  environment_["COHORT_CONFIG"] = folder_;
+  EXPECT_EQ(error(), "cannot read the configuration file " + folder_);
+  environment_["COHORT_CONFIG"] = folder_ + "/other.toml";
+  std::ofstream(folder_ + "/other.toml") << "port = 5\n";
+  write_config("port = 6\n");
+  EXPECT_EQ(load().port, 5);
+  config_file_ = config_path();
+  EXPECT_EQ(load().port, 6);
+}
+
+TEST_F(SettingsTest, AnUnknownVariableIsRefusedWithTheNearestKnownOnes) {
+  for (const char* known : {"COHORT_ISA", "COHORT_BINARY", "COHORT_TEST_MODEL", "cohort_x"}) {
+    environment_[known] = "x";
+  }
+  EXPECT_EQ(error(), "no error");
+  environment_["COHORT_PROT"] = "1";
+  EXPECT_EQ(error(),
+            "'COHORT_PROT': there is no such variable; the nearest are COHORT_PORT, COHORT_HOST, "
+            "COHORT_ISA");
+  environment_.erase("COHORT_PROT");
+  environment_["COHORT_MAX_ROW"] = "1";
+  EXPECT_EQ(error().find("'COHORT_MAX_ROW': there is no such variable; the nearest are "
+                         "COHORT_MAX_ROWS, "),
+            0)
+      << error();
+  environment_.erase("COHORT_MAX_ROW");
+  environment_[std::string("COHORT_\x1b\n") + std::string(5000, 'x')] = "1";
+  EXPECT_EQ(error().find("'COHORT_\\x1b\\x0a"), 0) << error();
 }
 
 TEST(Knobs, NamesFlagsAndVariablesAreUnique) {

@@ -261,6 +261,8 @@ def test_wrong_usage_exits_2(arguments):
 def test_a_bad_environment_variable_is_named():
     assert "COHORT_THREADS" in refusal("run", LLAMA, "hi", status=2, COHORT_THREADS="many")
     assert "COHORT_ISA" in refusal("run", LLAMA, "hi", COHORT_ISA="mmx")
+    assert "COHORT_CONFIG" in refusal("ls", status=2, COHORT_CONFIG="absent.toml")
+    assert "COHORT_MAX_ROWS" in refusal("ls", status=2, COHORT_MAXROWS="8")
 
 
 # What is no model
@@ -316,10 +318,11 @@ def test_a_reader_that_goes_away_is_no_crash(arguments):
 @pytest.mark.parametrize("arguments", [["run", LLAMA, "hello", "--max-tokens", "4"],
                                        ["run", LLAMA, "hello", "--max-tokens", "4", "--json"],
                                        ["bench", LLAMA, "--prefill", "8", "--decode", "2"],
+                                       ["ls"], ["pull", LLAMA], ["ls", "--help"],
                                        ["--help"], ["--version"]])
 def test_a_full_disk_is_an_error(arguments):
     with open("/dev/full", "w") as full:
         done = subprocess.run([COHORT, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE,
                               timeout=60)
     assert done.returncode == 1, done.stderr
-    assert b"No space left" in done.stderr
+    assert b"No space left" in done.stderr and done.stderr.count(b"\n") == 1

@@ -36,7 +36,7 @@ def check_shape(error):
     ("reasoning_effort", "high"), ("store", True), ("messages", []), ("messages", "hi"),
     ("stream", "yes"), ("unknown_field", 1), ("top_k", -1), ("min_p", 1), ("min_p", -0.5),
     ("repetition_penalty", 0), ("ignore_eos", "yes"), ("best_of", 4), ("audio", {"voice": "x"}),
-    ("chat_template_kwargs", "x"),
+    ("chat_template_kwargs", "x"), ("chat_template_kwargs", {"messages": []}),
 ])
 def test_bad_value_names_its_field(client, model, param, value):
     with pytest.raises(openai.BadRequestError) as caught:
@@ -89,6 +89,21 @@ def test_context_is_never_exceeded_silently(client, model):
         client.completions.create(model=model, prompt=[65] * 300_000)
     assert caught.value.code == "context_length_exceeded"
     assert "300000" in caught.value.message
+
+
+def test_a_prompt_that_no_context_holds_is_refused_at_once(client, model):
+    text = "hello wo " * (31_000_000 // 9)
+    begin = time.monotonic()
+    for field, ask in (
+            ("messages", lambda: chat(client, model, messages=[{"role": "user", "content": text}])),
+            ("prompt", lambda: client.completions.create(model=model, prompt=text))):
+        with pytest.raises(openai.BadRequestError) as caught:
+            ask()
+        check_shape(caught.value)
+        assert caught.value.code == "context_length_exceeded"
+        assert caught.value.param == field
+        assert str(len(text)) in caught.value.message
+    assert time.monotonic() - begin < 10
 
 
 @pytest.mark.parametrize("prompt", [

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include "base/json.h"
 #include "model/checkpoint.h"
@@ -49,6 +50,13 @@ struct Wrong {
   const char* said;
 };
 
+void expect_refusals(std::span<const Wrong> cases) {
+  for (const Wrong& c : cases) {
+    EXPECT_NE(refusal(c.folder, c.changes).find(c.said), std::string::npos)
+        << json::serialize(c.changes) << " -> " << refusal(c.folder, c.changes);
+  }
+}
+
 TEST(Config, AWrongValueIsNamedWithWhatIsAllowed) {
   const Wrong cases[] = {
       {"llama", {{"num_attention_heads", 0}}, "\"num_attention_heads\" must be an integer from 1"},
@@ -68,13 +76,7 @@ TEST(Config, AWrongValueIsNamedWithWhatIsAllowed) {
       {"llama", {{"rms_norm_eps", -1}}, "\"rms_norm_eps\" must be a number above 0"},
       {"llama", {{"model_type", "nonesuch"}}, "supported: llama, mistral, gemma3"},
       {"llama", {{"model_type", nullptr}}, "config has no \"model_type\""},
-      {"llama",
-       {{"rope_parameters", {{"rope_type", "warp"}}}},
-       "is not supported: default, linear, llama3, yarn"},
-      {"llama",
-       {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 0}}}},
-       "\"factor\" must be"},
-      {"llama", {{"rope_parameters", "junk"}}, "\"rope_parameters\" must be an object"},
+      {"llama", {{"rms_norm_eps", 1e-300}}, "\"rms_norm_eps\" must be a number above 0"},
       {"llama",
        {{"layer_types", json::array{"full_attention"}}, {"sliding_window", 8}},
        "\"layer_types\" has 1 entries for 4 layers"},
@@ -95,10 +97,62 @@ TEST(Config, AWrongValueIsNamedWithWhatIsAllowed) {
       {"gemma3", {{"final_logit_softcapping", 30.0}}, "\"final_logit_softcapping\""},
       {"gemma3", {{"sliding_window", 0}}, "\"sliding_window\" must be an integer from 1"},
   };
-  for (const Wrong& c : cases) {
-    EXPECT_NE(refusal(c.folder, c.changes).find(c.said), std::string::npos)
-        << json::serialize(c.changes) << " -> " << refusal(c.folder, c.changes);
-  }
+  expect_refusals(cases);
+}
+
+TEST(Config, AWrongRotarySettingIsNamedWithWhatIsAllowed) {
+  const Wrong cases[] = {
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "warp"}}}},
+       "\"rope_type\" is 'warp'; supported: default, linear, yarn, llama3"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 0}}}},
+       "\"factor\" must be"},
+      {"llama", {{"rope_parameters", "junk"}}, "\"rope_parameters\" must be an object"},
+      {"llama", {{"rope_parameters", {{"rope_type", 3}}}}, "\"rope_type\" must be a string"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 1e-300}}}},
+       "\"factor\" must be a number above 0"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 0.5}}}},
+       "\"factor\" is 0.5, must be from 1 to 1000000"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "linear"}, {"factor", -4}}}},
+       "\"factor\" must be a number above 0"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "linear"}, {"factor", true}}}},
+       "\"factor\" must be a number above 0"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "linear"}}}},
+       "\"factor\" is missing: rope type linear needs it"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", nullptr}}}},
+       "\"factor\" is missing: rope type yarn needs it"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 1}}}},
+       "\"beta_fast\" is 1 and must be above \"beta_slow\", which is 1"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 4}, {"mscale", 1e30}}}},
+       "\"mscale\" is 1e+30, must be from 0 to 1000"},
+      {"llama",
+       {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1}}}},
+       "\"rope_theta\" is 1, must be from 2 to 1000000000000000"},
+      {"llama_rope3",
+       {{"rope_parameters", {{"rope_type", "llama3"}, {"factor", 8}}}},
+       "\"original_max_position_embeddings\" is missing: rope type llama3 needs it"},
+      {"llama_rope3",
+       {{"rope_parameters",
+         {{"rope_type", "llama3"},
+          {"factor", 8},
+          {"original_max_position_embeddings", 64},
+          {"low_freq_factor", 4},
+          {"high_freq_factor", 4}}}},
+       "\"high_freq_factor\" is 4 and must be above \"low_freq_factor\", which is 4"},
+      {"gemma3",
+       {{"rope_parameters", {{"sliding_attention", {{"rope_type", "longrope"}}}}}},
+       "\"rope_type\" is 'longrope'; supported"},
+  };
+  expect_refusals(cases);
 }
 
 TEST(Config, MissingUnusedAndMisshapenTensorsAreOneError) {

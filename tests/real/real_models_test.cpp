@@ -40,9 +40,7 @@ void PrintTo(const RealModel& model, std::ostream* out) {
 }
 
 Settings settings_of(const RealModel& model) {
-  SettingSources sources{.flags = {{"model", {model.alias}}}};
-  sources.environment = [](const char* name) -> const char* { return std::getenv(name); };
-  return load_settings(sources);
+  return load_settings({.flags = {{"model", {model.alias}}}, .environment = process_environment()});
 }
 
 json::object read_golden(const RealModel& model) {
@@ -171,7 +169,7 @@ TEST_P(RealModels, TemplateTextAndIdsOfEveryPrompt) {
   }
   std::set<int32_t> ends;
   for (int32_t id : list<int32_t>(golden_.at("eos_token_ids"))) ends.insert(id);
-  EXPECT_EQ(serving::end_tokens(checkpoint, tokenizer), ends);
+  EXPECT_EQ(serving::end_tokens(checkpoint, tokenizer, 1 << 20), ends);
 }
 
 /// Every recorded value is met, and nothing that is not recorded is larger.

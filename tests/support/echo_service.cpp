@@ -77,6 +77,7 @@ std::vector<int32_t> EchoService::tokenize(std::string_view text) const {
 }
 
 std::shared_ptr<engine::Stream> EchoService::submit(engine::Request request) {
+  engine::require_fit(request, options_.context_tokens);
   const uint64_t seed = request.sampling.seed.value_or(fresh_seed_++);
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), seed);
   const int64_t room = options_.context_tokens - static_cast<int64_t>(request.prompt.size());

@@ -37,6 +37,8 @@ class EchoService : public serving::ModelService {
   std::vector<int32_t> render(const prompt::Conversation& conversation) const override;
   std::vector<int32_t> tokenize(std::string_view text) const override;
   std::shared_ptr<engine::Stream> submit(engine::Request request) override;
+  serving::ServiceStats stats() const override { return {.rows = running_, .kv_scheme = "bf16"}; }
+  std::vector<kv::SchemeSummary> kv_schemes() const override { return {}; }
 
   void set_health(serving::Health health) { health_ = health; }
   size_t running() const { return running_; }

@@ -55,6 +55,8 @@ class ScriptedModel : public model::Model {
                             model::mx::float32);
   }
 
+  size_t weight_bytes() const override { return 0; }
+
  private:
   model::ModelShape shape_;
 };

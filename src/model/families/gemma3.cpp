@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/decoder.h"
+#include "model/rope_config.h"
 
 namespace cohort::model::families {
 namespace {
@@ -50,14 +51,13 @@ void set_ropes(DecoderSpec& spec, const ConfigReader& config, const Source& sour
     global = by_kind.object("full_attention");
     local = by_kind.object("sliding_attention");
   }
-  spec.ropes.emplace_back(dim, read_rope(global, global_theta, source, context));
-  spec.ropes.emplace_back(dim, read_rope(local, local_theta, source, context));
+  spec.ropes.push_back(make_rope(global, global_theta, source, context, dim));
+  spec.ropes.push_back(make_rope(local, local_theta, source, context, dim));
 }
 
 }  // namespace
 
-std::unique_ptr<Model> gemma3(const Source& source, const LoadOptions& options,
-                              kernels::cpu::Cpu& cpu) {
+DecoderSpec gemma3(const Source& source) {
   const ConfigReader config(source.config, source.checkpoint.path);
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     const boost::json::value* value = source.config.if_contains(key);
@@ -77,7 +77,7 @@ std::unique_ptr<Model> gemma3(const Source& source, const LoadOptions& options,
   spec.embedding_scale = embedding_scale(spec.shape.hidden_size, source.weight_type());
   set_layers(spec, config, source);
   set_ropes(spec, config, source);
-  return std::make_unique<Decoder>(std::move(spec), source, options, cpu);
+  return spec;
 }
 
 }  // namespace cohort::model::families

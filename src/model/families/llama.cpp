@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/decoder.h"
+#include "model/rope_config.h"
 
 namespace cohort::model::families {
 namespace {
@@ -42,8 +43,7 @@ std::vector<float> frequency_factors(const Source& source) {
 
 }  // namespace
 
-std::unique_ptr<Model> llama(const Source& source, const LoadOptions& options,
-                             kernels::cpu::Cpu& cpu) {
+DecoderSpec llama(const Source& source) {
   const ConfigReader config(source.config, source.checkpoint.path);
   config.only("hidden_act", "silu");
   DecoderSpec spec = read_decoder_spec(config, source);
@@ -56,12 +56,10 @@ std::unique_ptr<Model> llama(const Source& source, const LoadOptions& options,
     fail(ErrorKind::kInvalidRequest, "{}: rope_freqs.weight has {} factors, must be {}",
          source.checkpoint.path, factors.size(), dim / 2);
   }
-  spec.ropes.emplace_back(
-      dim,
-      read_rope(scaling, config.positive("rope_theta", 10000.0), source, spec.shape.context_tokens),
-      factors);
+  spec.ropes.push_back(make_rope(scaling, config.positive("rope_theta", 10000.0), source,
+                                 spec.shape.context_tokens, dim, factors));
   set_windows(spec, config, source);
-  return std::make_unique<Decoder>(std::move(spec), source, options, cpu);
+  return spec;
 }
 
 }  // namespace cohort::model::families

@@ -1,0 +1,100 @@
+#include "kv/fit.h"
+
+#include <algorithm>
+
+namespace cohort::kv {
+
+using kernels::cpu::kBlockTokens;
+
+namespace {
+
+/// Bytes of one layer of a row of `tokens` in this encoding.
+size_t layer_bytes(const LayerSpec& spec, const kernels::cpu::KvEncoding& encoding,
+                   int64_t tokens) {
+  const auto blocks = [](int64_t count) { return (count + kBlockTokens - 1) / kBlockTokens; };
+  int64_t held = blocks(tokens);
+  // A window may begin and end in the middle of a block.
+  if (spec.window > 0) held = std::min(held, blocks(spec.keep) + blocks(spec.window - 1) + 1);
+  return spec.geometry(encoding).block_bytes() * static_cast<size_t>(held);
+}
+
+/// Bytes of a row of `tokens`, before or after its layers changed their precision.
+size_t row_bytes(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
+                 int64_t tokens, bool changed) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (const auto* spec = std::get_if<LayerSpec>(&layers[i])) {
+      bytes += layer_bytes(*spec, changed ? precision[i].then : precision[i].at_birth(), tokens);
+    } else {
+      bytes += state_bytes(RecurrentCache(std::get<RecurrentSpec>(layers[i])));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<LayerGroup> layer_groups(const RowPrecision& precision,
+                                     const std::vector<AnyLayerSpec>& layers) {
+  KvMemory memory(layers);
+  const RowCache row = memory.new_row(precision);
+  std::vector<LayerGroup> groups;
+  for (size_t i = 0; i < row.layers(); ++i) {
+    const std::string signature = row.layer(i).signature();
+    const auto known = std::ranges::find(groups, signature, &LayerGroup::signature);
+    if (known != groups.end()) {
+      ++known->layers;
+    } else {
+      groups.push_back({signature, 1, row.layer(i).bytes_per_token()});
+    }
+  }
+  return groups;
+}
+
+std::vector<SchemeSummary> summarize(const KvScheme& base,
+                                     const std::vector<AnyLayerSpec>& layers) {
+  std::vector<SchemeSummary> summaries;
+  for (const char* words :
+       {"off", "8", "4", "config", "turbo:k8v8", "turbo:k8v4", "turbo:k8v3", "turbo:k4v3"}) {
+    KvScheme scheme = base;
+    set_quantization(scheme, words);
+    SchemeSummary& summary = summaries.emplace_back();
+    summary.words = words;
+    summary.refused = refusal(scheme, layers);
+    if (!summary.refused.empty()) continue;
+    summary.precision = resolve(scheme, layers);
+    summary.groups = layer_groups(summary.precision, layers);
+    for (const LayerGroup& group : summary.groups) {
+      summary.bytes_per_token += group.bytes_per_token * static_cast<size_t>(group.layers);
+    }
+  }
+  return summaries;
+}
+
+size_t peak_bytes(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
+                  int64_t tokens) {
+  const auto changing = std::ranges::find_if(precision, &LayerPrecision::changes);
+  if (changing == precision.end()) return row_bytes(precision, layers, tokens, true);
+  const int64_t start = changing->start;
+  if (tokens < start) return row_bytes(precision, layers, tokens, false);
+  size_t held_twice = 0;  // layers change one after the other
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto* spec = std::get_if<LayerSpec>(&layers[i]);
+    if (spec == nullptr || !precision[i].changes()) continue;
+    held_twice = std::max(held_twice, layer_bytes(*spec, precision[i].then, start));
+  }
+  return std::max(row_bytes(precision, layers, start, false) + held_twice,
+                  row_bytes(precision, layers, tokens, true));
+}
+
+int64_t tokens_that_fit(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
+                        size_t bytes, int64_t most_tokens) {
+  int64_t fits = 0, too_many = most_tokens + 1;
+  while (too_many - fits > 1) {
+    const int64_t middle = fits + (too_many - fits) / 2;
+    (peak_bytes(precision, layers, middle) <= bytes ? fits : too_many) = middle;
+  }
+  return fits;
+}
+
+}  // namespace cohort::kv
