@@ -133,3 +133,15 @@ def test_a_signal_from_the_terminal_reaches_only_the_server(server):
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(30) == 0
     wait_until(lambda: not is_running(worker), 5)
+
+
+def test_a_chat_at_the_terminal_goes_on_without_the_turn_that_failed(folder):
+    def run(*lines):
+        return subprocess.run(
+            [COHORT, "run", folder, "--temperature", "0", "--max-tokens", "8"], text=True,
+            capture_output=True, timeout=120, input="".join(line + "\n" for line in lines))
+
+    plain, failed = run("hello", "more"), run("hello", "crash", "more")
+    assert plain.returncode == failed.returncode == 0
+    assert failed.stdout == plain.stdout != ""
+    assert "cohort: error: the chat template was stopped: it crashed\n" in failed.stderr
