@@ -79,7 +79,8 @@ void print_json(const Answer& a) {
   fmt::print("{}\n", boost::json::serialize(out));
 }
 
-/// One line after the other; the conversation grows until the end of input.
+/// One line after the other; the conversation grows until the end of input. A turn that the
+/// template or the model refuses is taken back, and the person may try another.
 int chat(serving::ModelBinding& binding, std::optional<uint64_t> seed) {
   prompt::Conversation conversation;
   std::string line;
@@ -88,11 +89,17 @@ int chat(serving::ModelBinding& binding, std::optional<uint64_t> seed) {
     if (!std::getline(std::cin, line)) break;
     if (line.empty()) continue;
     conversation.messages.push_back({"user", line, {}});
-    engine::Request request{.prompt = binding.render(conversation)};
-    request.sampling.seed = seed;
-    const Answer reply = answer(binding, std::move(request), true);
-    fmt::print("\n");
-    conversation.messages.push_back({"assistant", reply.text, {}});
+    try {
+      engine::Request request{.prompt = binding.render(conversation)};
+      request.sampling.seed = seed;
+      const Answer reply = answer(binding, std::move(request), true);
+      fmt::print("\n");
+      conversation.messages.push_back({"assistant", reply.text, {}});
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInvalidRequest) throw;
+      say("cohort: error: {}\n", error.what());
+      conversation.messages.pop_back();
+    }
   }
   return 0;
 }

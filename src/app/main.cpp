@@ -4,6 +4,7 @@
 #include "app/commands.h"
 #include "app/output.h"
 #include "base/say.h"
+#include "text/template_worker.h"
 
 namespace cohort::app {
 namespace {
@@ -62,5 +63,6 @@ int guarded_main(int argc, char** argv) {
 }  // namespace cohort::app
 
 int main(int argc, char** argv) {
+  if (const auto status = cohort::text::serve_as_template_worker(argc, argv)) return *status;
   return cohort::app::guarded_main(argc, argv);
 }

@@ -1,21 +1,16 @@
 #include "text/chat_template.h"
 
+#include "text/template_process.h"
 #include "text/textkit_calls.h"
 
 namespace cohort::text {
 
 struct ChatTemplate::Handle {
-  Handle(std::string_view source, std::string_view bos_token, std::string_view eos_token) {
-    TkText error{};
-    throw_unless_done(
-        tk_template_new(to_tk(source), to_tk(bos_token), to_tk(eos_token), &compiled, &error),
-        error);
-  }
-  ~Handle() { tk_template_free(compiled); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
+  Handle(std::string_view template_source, std::string_view bos, std::string_view eos)
+      : source(template_source), bos_token(bos), eos_token(eos), process(source) {}
 
-  TkTemplate* compiled = nullptr;
+  const std::string source, bos_token, eos_token;
+  TemplateProcess process;
 };
 
 ChatTemplate::ChatTemplate(std::string_view source, std::string_view bos_token,
@@ -30,17 +25,23 @@ ChatTemplate::Rendered ChatTemplate::render(const Tokenizer& tokenizer,
                                             bool add_generation_prompt,
                                             std::string_view kwargs_json,
                                             std::string_view tools_json) const {
-  const TkRenderInputs inputs{
+  const TkChatInputs inputs{
+      .source = to_tk(handle_->source),
+      .bos_token = to_tk(handle_->bos_token),
+      .eos_token = to_tk(handle_->eos_token),
       .messages = to_tk(messages_json),
       .tools = to_tk(tools_json),
       .kwargs = to_tk(kwargs_json),
       .add_generation_prompt = add_generation_prompt,
   };
-  TkText text{};
+  const TkTokenizer* tk_tokenizer = tokenizer.handle_->tokenizer;
+  TkText variables{}, error{}, text{};
+  TkMarks marks{};
+  throw_unless_done(tk_chat_prepare(tk_tokenizer, &inputs, &variables, &marks, &error), error);
+  const std::string written = handle_->process.render(take(variables));
+
   TkIds ids{};
-  TkText error{};
-  throw_unless_done(tk_template_render(handle_->compiled, tokenizer.handle_->tokenizer, &inputs,
-                                       &text, &ids, &error),
+  throw_unless_done(tk_chat_finish(tk_tokenizer, to_tk(written), &marks, &text, &ids, &error),
                     error);
   Rendered rendered;
   try {

@@ -13,11 +13,14 @@ namespace cohort::text {
 /// A compiled Jinja chat template, rendered as `transformers.apply_chat_template` would
 /// (trim_blocks, lstrip_blocks, raise_exception, strftime_now, tojson, loop controls, Python string
 /// methods).
-/// Immutable after construction: any thread. No file or environment access; steps, recursion and
-/// output size are bounded, because a template comes with a model and may be hostile.
+/// The template runs in a process of its own with bounded time and memory, because it comes with a
+/// model and may be hostile; after it had to be stopped, the next render starts it afresh. The
+/// program's main() begins as text/template_worker.h says.
+///   thread  any; renders take turns
 class ChatTemplate {
  public:
   ///   throws  Error{kInvalidRequest} with the line when the source does not compile
+  ///   cost    that of starting this program, about 10 ms
   ChatTemplate(std::string_view source, std::string_view bos_token, std::string_view eos_token);
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
@@ -39,9 +42,10 @@ class ChatTemplate {
   ///                  add_generation_prompt, bos_token, eos_token, tools or a built-in function
   ///   tools_json     a JSON array of tool definitions, "" = none
   ///   throws         Error{kInvalidRequest}: what raise_exception said, or which bound was passed
-  ///                  (work and memory, 8 MiB of output, recursion); param chat_template_kwargs
-  ///                  when those are at fault
-  ///   cost           about 0.2 ms + the encoding
+  ///                  (work, memory, time, 8 MiB of output, recursion); param chat_template_kwargs
+  ///                  when those are at fault; Error{kOverloaded} after seconds of waiting for
+  ///                  other renders
+  ///   cost           about 0.1 ms + the encoding
   Rendered render(const Tokenizer& tokenizer, std::string_view messages_json,
                   bool add_generation_prompt, std::string_view kwargs_json,
                   std::string_view tools_json = {}) const;

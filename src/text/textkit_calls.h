@@ -16,16 +16,21 @@ inline TkStr to_tk(std::string_view text) {
   return {text.data(), text.size()};
 }
 
-/// Turns a status of textkit into our exception, and frees its message.
+/// Throws our exception for a status of textkit other than 0.
+[[noreturn]] inline void throw_failure(int64_t status, const std::string& message) {
+  if (status == TK_KWARGS) throw Error(ErrorKind::kInvalidRequest, message, "chat_template_kwargs");
+  const ErrorKind kind = status == TK_INVALID       ? ErrorKind::kInvalidRequest
+                         : status == TK_UNSUPPORTED ? ErrorKind::kUnsupported
+                                                    : ErrorKind::kInternal;
+  throw Error(kind, message);
+}
+
+/// The same, if there was a failure; frees its message.
 inline void throw_unless_done(int32_t status, TkText message) {
   if (status == 0) return;
   const std::string text(message.data, message.size);
   tk_text_free(message);
-  if (status == TK_KWARGS) throw Error(ErrorKind::kInvalidRequest, text, "chat_template_kwargs");
-  const ErrorKind kind = status == TK_INVALID       ? ErrorKind::kInvalidRequest
-                         : status == TK_UNSUPPORTED ? ErrorKind::kUnsupported
-                                                    : ErrorKind::kInternal;
-  throw Error(kind, text);
+  throw_failure(status, text);
 }
 
 /// Frees the owned buffer even if copying it throws.

@@ -1,7 +1,6 @@
 #include "text/chat_template.h"
 
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <chrono>
 #include <functional>
@@ -76,6 +75,27 @@ TEST(ChatTemplate, SaysWhatTheTemplateRefused) {
   const Error error = failure([] { render("{{ raise_exception('Roles must alternate') }}"); });
   EXPECT_EQ(error.kind(), ErrorKind::kInvalidRequest);
   EXPECT_STREQ(error.what(), "the chat template refused the messages: Roles must alternate");
+}
+
+TEST(ChatTemplate, ZeroBytesCutNothing) {
+  const std::string text("a\0b\0", 4);
+  const boost::json::value messages = {{{"role", "user"}, {"content", text}}};
+  const std::string json = boost::json::serialize(messages);
+  const auto rendered =
+      ChatTemplate("{{ messages[0].content }}.", "", "").render(qwen(), json, true, "");
+  EXPECT_EQ(rendered.text, text + ".");
+  EXPECT_EQ(rendered.ids, qwen().encode(text + ".", SpecialTokens::kParse));
+  EXPECT_EQ(qwen().decode(rendered.ids, SpecialTokens::kAsText), text + ".");
+  const Error error = failure([&] { render("{{ raise_exception(messages[0].content) }}", text); });
+  EXPECT_STREQ(error.what(), "the chat template refused the messages: a\\x00b\\x00");
+}
+
+TEST(ChatTemplate, NumbersArriveAsTheyWere) {
+  for (const char* number :
+       {"0.1", "5e-324", "1.7976931348623157e+308", "123456789.12345679", "0.30000000000000004",
+        "9007199254740993", "18446744073709551615", "-9223372036854775808"}) {
+    EXPECT_EQ(render("{{ v | tojson }}", "", "{\"v\": " + std::string(number) + "}"), number);
+  }
 }
 
 TEST(ChatTemplate, NamesTheLineThatDoesNotCompile) {
@@ -166,7 +186,7 @@ TEST(HostileTemplate, IsStoppedWithAnError) {
   }
 }
 
-TEST(HostileTemplate, DeepAndLongSourcesNeedNoStack) {
+TEST(HostileTemplate, DeepAndLongSourcesAreCompiledOrRefused) {
   const auto repeat = [](const std::string& text) {
     std::string result;
     while (result.size() < 10'000) result += text;
@@ -189,38 +209,6 @@ TEST(HostileTemplate, DeepAndLongSourcesNeedNoStack) {
   }
   EXPECT_EQ(failure([] { render(std::string((64 << 10) + 1, 'x')); }).kind(),
             ErrorKind::kInvalidRequest);
-}
-
-TEST(HostileTemplate, DeepValuesAreFreedWithoutMuchStack) {
-  try {
-    render(
-        "{% set ns = namespace(x=[1]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}"
-        "{% endfor %}done");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kInvalidRequest);
-  }
-}
-
-#ifdef __SANITIZE_THREAD__
-constexpr size_t kSmallStackBytes = 4 << 20;  // ThreadSanitizer keeps its own data there
-#else
-constexpr size_t kSmallStackBytes = 512 << 10;  // what macOS gives a thread
-#endif
-
-TEST(HostileTemplate, RecursionFitsASmallStack) {
-  pthread_attr_t attributes;
-  ASSERT_EQ(pthread_attr_init(&attributes), 0);
-  ASSERT_EQ(pthread_attr_setstacksize(&attributes, kSmallStackBytes), 0);
-  pthread_t thread;
-  const auto run = [](void*) -> void* {
-    for (const auto& [what, source] : kHostile) {
-      EXPECT_EQ(failure([&] { render(source); }).kind(), ErrorKind::kInvalidRequest) << what;
-    }
-    return nullptr;
-  };
-  ASSERT_EQ(pthread_create(&thread, &attributes, run, nullptr), 0);
-  pthread_join(thread, nullptr);
-  pthread_attr_destroy(&attributes);
 }
 
 }  // namespace

@@ -82,19 +82,34 @@ typedef struct TkPieceTable {
 
 TkPieceTable tk_tokenizer_pieces(const TkTokenizer* tokenizer);
 
-int32_t tk_template_new(TkStr source, TkStr bos_token, TkStr eos_token, TkTemplate** out,
-                        TkText* error);
-void tk_template_free(TkTemplate* tk_template);
+// A chat becomes ids in three steps. Only the middle one runs what came with a model, so only it
+// needs a process that may crash: tk_chat_prepare, tk_template_render, tk_chat_finish.
 
-typedef struct TkRenderInputs {
+typedef struct TkChatInputs {
+  TkStr source;  // of the template; must be UTF-8, as must the two tokens
+  TkStr bos_token, eos_token;
   TkStr messages;  // JSON array
   TkStr tools;     // JSON array; empty = none
   TkStr kwargs;    // JSON object of extra variables; empty = none
   bool add_generation_prompt;
-} TkRenderInputs;
+} TkChatInputs;
 
-int32_t tk_template_render(const TkTemplate* tk_template, const TkTokenizer* tokenizer,
-                           const TkRenderInputs* inputs, TkText* text, TkIds* ids, TkText* error);
+// Code points around special-token strings that the caller typed; both 0 = there are none.
+typedef struct TkMarks {
+  uint32_t open, close;
+} TkMarks;
+
+// Writes the variables of the template as one JSON object.
+int32_t tk_chat_prepare(const TkTokenizer* tokenizer, const TkChatInputs* inputs, TkText* variables,
+                        TkMarks* marks, TkText* error);
+// From what the template wrote, the text without marks and its ids.
+int32_t tk_chat_finish(const TkTokenizer* tokenizer, TkStr written, const TkMarks* marks,
+                       TkText* text, TkIds* ids, TkText* error);
+
+// Fuel, output and recursion are bounded; the stack and the time are not.
+int32_t tk_template_new(TkStr source, TkTemplate** out, TkText* error);
+int32_t tk_template_render(const TkTemplate* tk_template, TkStr variables, TkText* text,
+                           TkText* error);
 
 #ifdef __cplusplus
 }

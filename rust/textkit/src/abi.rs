@@ -4,6 +4,8 @@
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use serde_json::Value;
+
 /// Whose fault a failure is; the numbers are those of textkit.h.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -27,6 +29,10 @@ pub fn invalid(message: impl Into<String>) -> Failure {
 
 pub fn unsupported(message: impl Into<String>) -> Failure {
     Failure { fault: Fault::Unsupported, message: message.into() }
+}
+
+pub fn parse(json: &[u8], what: &str) -> Outcome<Value> {
+    serde_json::from_slice(json).map_err(|error| invalid(format!("{what}: {error}")))
 }
 
 /// Bytes that the caller owns and keeps alive for the call.

@@ -11,7 +11,7 @@ use minijinja_contrib::pycompat;
 use crate::marks::{is_mark, Marks};
 use crate::tojson::tojson;
 
-/// Deep enough for any published template; shallow enough for a thread with a 512 KiB stack.
+/// Deep enough for any published template.
 const MAX_RECURSION: usize = 150;
 
 /// The text given to `raise_exception`, found again in the error chain.

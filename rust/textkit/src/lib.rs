@@ -4,6 +4,7 @@
 //! after construction, so any thread may use them.
 
 mod abi;
+mod chat;
 mod functions;
 mod gguf;
 mod marks;
@@ -15,7 +16,8 @@ mod tokenizer;
 
 use abi::{guard, slice, Owned, Str};
 use gguf::Vocabulary;
-use template::{Inputs, Template};
+use marks::Marks;
+use template::Template;
 use tokenizer::Tokenizer;
 
 /// Keeps the default hook from writing caught panics to stderr; what they said is in the error.
@@ -145,39 +147,11 @@ pub unsafe extern "C" fn tk_tokenizer_pieces(tokenizer: *const Tokenizer) -> Pie
     }
 }
 
-/// # Safety
-/// See above.
-#[no_mangle]
-pub unsafe extern "C" fn tk_template_new(
+#[repr(C)]
+pub struct ChatInputs {
     source: Str,
     bos_token: Str,
     eos_token: Str,
-    out: *mut *mut Template,
-    error: *mut Owned<u8>,
-) -> i32 {
-    quiet_panics();
-    guard(error, || {
-        let template = Template::new(
-            source.text("the chat template")?,
-            bos_token.text("bos_token")?,
-            eos_token.text("eos_token")?,
-        )?;
-        out.write(Box::into_raw(Box::new(template)));
-        Ok(())
-    })
-}
-
-/// # Safety
-/// See above.
-#[no_mangle]
-pub unsafe extern "C" fn tk_template_free(template: *mut Template) {
-    if !template.is_null() {
-        drop(Box::from_raw(template));
-    }
-}
-
-#[repr(C)]
-pub struct RenderInputs {
     messages: Str,
     tools: Str,
     kwargs: Str,
@@ -187,27 +161,78 @@ pub struct RenderInputs {
 /// # Safety
 /// See above.
 #[no_mangle]
-pub unsafe extern "C" fn tk_template_render(
-    template: *const Template,
+pub unsafe extern "C" fn tk_chat_prepare(
     tokenizer: *const Tokenizer,
-    inputs: *const RenderInputs,
+    inputs: *const ChatInputs,
+    variables: *mut Owned<u8>,
+    marks: *mut [u32; 2],
+    error: *mut Owned<u8>,
+) -> i32 {
+    guard(error, || {
+        let inputs = &*inputs;
+        let chat = chat::Inputs {
+            source: inputs.source.text("the chat template")?,
+            bos_token: inputs.bos_token.text("bos_token")?,
+            eos_token: inputs.eos_token.text("eos_token")?,
+            messages: inputs.messages.bytes(),
+            tools: inputs.tools.bytes(),
+            kwargs: inputs.kwargs.bytes(),
+            add_generation_prompt: inputs.add_generation_prompt,
+        };
+        let prepared = chat::prepare(&chat, &*tokenizer)?;
+        variables.write(Owned::new(prepared.variables));
+        marks.write(Marks::codes(prepared.marks));
+        Ok(())
+    })
+}
+
+/// # Safety
+/// See above.
+#[no_mangle]
+pub unsafe extern "C" fn tk_chat_finish(
+    tokenizer: *const Tokenizer,
+    written: Str,
+    marks: *const [u32; 2],
     text: *mut Owned<u8>,
     ids: *mut Owned<i32>,
     error: *mut Owned<u8>,
 ) -> i32 {
     guard(error, || {
-        let inputs = &*inputs;
-        let rendered = (*template).render(
-            &*tokenizer,
-            &Inputs {
-                messages: inputs.messages.bytes(),
-                tools: inputs.tools.bytes(),
-                kwargs: inputs.kwargs.bytes(),
-                add_generation_prompt: inputs.add_generation_prompt,
-            },
-        )?;
+        let written = written.text("what the chat template wrote")?;
+        let rendered = chat::finish(written, Marks::from_codes(*marks), &*tokenizer)?;
         text.write(Owned::new(rendered.text.into_bytes()));
         ids.write(Owned::new(rendered.ids));
+        Ok(())
+    })
+}
+
+/// # Safety
+/// See above.
+#[no_mangle]
+pub unsafe extern "C" fn tk_template_new(
+    source: Str,
+    out: *mut *mut Template,
+    error: *mut Owned<u8>,
+) -> i32 {
+    quiet_panics();
+    guard(error, || {
+        let template = Template::new(source.text("the chat template")?)?;
+        out.write(Box::into_raw(Box::new(template)));
+        Ok(())
+    })
+}
+
+/// # Safety
+/// See above.
+#[no_mangle]
+pub unsafe extern "C" fn tk_template_render(
+    template: *const Template,
+    variables: Str,
+    text: *mut Owned<u8>,
+    error: *mut Owned<u8>,
+) -> i32 {
+    guard(error, || {
+        text.write(Owned::new((*template).render(variables.bytes())?.into_bytes()));
         Ok(())
     })
 }

@@ -60,6 +60,20 @@ impl Marks {
         }
     }
 
+    /// The two code points across the C ABI; 0 and 0 are none.
+    pub fn codes(marks: Option<Marks>) -> [u32; 2] {
+        marks.map_or([0, 0], |marks| [marks.open as u32, marks.close as u32])
+    }
+
+    pub fn from_codes(codes: [u32; 2]) -> Option<Marks> {
+        match codes.map(char::from_u32) {
+            [Some(open), Some(close)] if is_mark(open) && is_mark(close) => {
+                Some(Marks { open, close })
+            }
+            _ => None,
+        }
+    }
+
     /// Repairs what a string method left when it cut or replaced at a marked token: marks without
     /// their token, which would keep white space beside them from being stripped.
     pub fn without_residue(&self, text: &str) -> Option<String> {
