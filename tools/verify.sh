@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # The long checks that `make test` has no time for: every preset's tests, the client suite against
-# the sanitized server, longer fuzzing, the package. Writes docs/verify-DATE.md, to be committed.
+# the sanitized server, more random crowds of rows, longer fuzzing, the package. Writes
+# docs/verify-DATE.md, to be committed.
 #   FUZZ_S  seconds for each fuzz target (default 300)
+#   ROUNDS  of random crowds (default 40, about half a minute each on two cores)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 report=docs/verify-$(date +%F).md
@@ -53,6 +55,8 @@ step "clang-tidy" make lint
 step "address and undefined sanitizers" configure_and_test dev
 step "thread sanitizer" configure_and_test tsan
 step "clients of the sanitized server" sanitized_clients
+step "random crowds" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/model_tests \
+  --gtest_filter='*KvInvariance*'
 step "fuzzing" fuzz
 step "package" make dist
 echo "verify: wrote $report"

@@ -40,10 +40,12 @@ void end_stream(Stream& stream, const std::exception& failure) noexcept {
   }
 }
 
-/// Row::take; what fails there fails this row alone.
-bool take(Row& row, int32_t token) noexcept {
+/// Does something to a row that may end it; what fails there ends this row alone.
+///   returns  whether the row has ended
+template <class F>
+bool ends(Row& row, const F& act) noexcept {
   try {
-    return row.take(token);
+    return act();
   } catch (const std::exception& failure) {
     end_stream(row.stream(), failure);
     return true;
@@ -135,13 +137,22 @@ void Engine::end_all(const TokenEvent& last) noexcept {
 
 void Engine::maintain() {
   std::erase_if(rows_, [&](Row& row) {
-    try {
+    return ends(row, [&] {
       row.cache().maintain(cpu_);
       return false;
-    } catch (const std::exception& failure) {
-      end_stream(row.stream(), failure);
-      return true;
-    }
+    });
+  });
+  stats_.rows = rows_.size();
+}
+
+void Engine::reserve(std::vector<Share>& shares) {
+  std::erase_if(shares, [&](const Share& share) {
+    const bool ended = ends(*share.row, [&] {
+      share.row->cache().reserve(share.tokens);
+      return false;
+    });
+    if (ended) rows_.erase(share.row);
+    return ended;
   });
   stats_.rows = rows_.size();
 }
@@ -171,7 +182,9 @@ void Engine::step() {
   for (const Row& row : rows_) states.push_back(row.state());
   const Plan plan = plan_iteration(states, options_.limits);
   if (plan.empty()) return;
-  const std::vector<Share> shares = find_rows(plan);
+  std::vector<Share> shares = find_rows(plan);
+  reserve(shares);
+  if (shares.empty()) return;
   ++stats_.iterations;  // before anyone can see what came of it
   try {
     commit(iterate(shares));
@@ -290,7 +303,7 @@ void Engine::commit(std::vector<Outcome> outcomes) noexcept {
     row.cache().commit(outcome.tokens);
     bool ended = false;
     if (const auto* token = std::get_if<int32_t>(&outcome.result)) {
-      ended = take(row, *token);
+      ended = ends(row, [&] { return row.take(*token); });
     } else if (auto* error = std::get_if<Error>(&outcome.result)) {
       end_stream(row.stream(), {.finish = FinishReason::kError, .error = std::move(*error)});
       ended = true;

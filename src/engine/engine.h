@@ -42,9 +42,11 @@ struct EngineStats {
   std::atomic<size_t> kv_held_bytes = 0;  // taken from the system for them
 };
 
-/// The engine thread and its loop: admit, plan, iterate, commit. The only caller of MLX.
-///   failures  a row's sampler fails that row; a forward that fails is tried once more without its
-///             prefill groups (their rows fail), so one prompt cannot end running answers
+/// The engine thread and its loop: admit, maintain, plan, reserve, iterate, commit. The only caller
+/// of MLX.
+///   failures  a row's sampler fails that row, and so does a row's want of memory; a forward that
+///             fails is tried once more without its prefill groups (their rows fail), so one prompt
+///             cannot end running answers
 class Engine {
  public:
   /// All references outlive the engine. Starts the thread.
@@ -88,6 +90,9 @@ class Engine {
   void make_row(Submission submission);
   /// Rows whose precision is due to change do so now; one that cannot ends.
   void maintain();
+  /// Takes the memory for what is planned; a row that gets none ends, and what it held goes to
+  /// those after it.
+  void reserve(std::vector<Share>& shares);
   bool wait_for_work();
   std::vector<Share> find_rows(const Plan& plan);
   std::vector<Outcome> iterate(const std::vector<Share>& shares);

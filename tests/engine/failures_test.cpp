@@ -187,6 +187,42 @@ TEST_F(FailingEngine, ARowIsNotReleasedWhileKernelsOfAFailedForwardStillWriteToI
   EXPECT_STREQ(failed.error->what(), "refused");
 }
 
+/// Room for this many blocks of 64 tokens of the scripted model.
+EngineOptions room_for(size_t blocks) {
+  return {.kv_memory_bytes = blocks * kv::LayerSpec{1, 16}.geometry(dense()[0].then).block_bytes()};
+}
+
+TEST_F(FailingEngine, AnAnswerThatFindsNoMemoryIsTheOnlyOneToFail) {
+  Engine& engine = start(room_for(16));
+  const auto wide = submit(std::vector<int32_t>(910, 10), 1000, 1 << 10);
+  const auto good = submit({100}, 200, 1 << 10);
+  const Answer failed = collect(*wide), whole = collect(*good);
+  EXPECT_EQ(failed.ids, counting(11, 51)) << "to the end of its fifteenth block";
+  ASSERT_EQ(failed.finish, FinishReason::kError);
+  EXPECT_EQ(failed.error->kind(), ErrorKind::kOverloaded);
+  EXPECT_EQ(whole.ids, counting(101, 200));
+  EXPECT_EQ(engine.stats().failed_forwards, 0U);
+  EXPECT_TRUE(eventually([&] { return engine.stats().kv_used_bytes == 0; }));
+  EXPECT_EQ(engine.stats().rows, 0U);
+}
+
+TEST_F(FailingEngine, APromptThatFindsNoMemoryLeavesThePromptsBesideItAlone) {
+  std::latch both(1);
+  model_.on_forward = [&](std::span<const TokenGroup>) { both.wait(); };
+  EngineOptions options = room_for(16);
+  options.limits = {.prefill_tokens = 400, .mixed_tokens = 400};
+  Engine& engine = start(options);
+  const auto wide = submit(std::vector<int32_t>(2000, 10), 5);
+  const auto good = submit(std::vector<int32_t>(900, 100), 20);
+  both.count_down();
+  const Answer failed = collect(*wide), whole = collect(*good);
+  EXPECT_TRUE(failed.ids.empty());
+  ASSERT_EQ(failed.finish, FinishReason::kError);
+  EXPECT_EQ(failed.error->kind(), ErrorKind::kOverloaded);
+  EXPECT_EQ(whole.ids, counting(101, 20));
+  EXPECT_TRUE(eventually([&] { return engine.stats().kv_used_bytes == 0; }));
+}
+
 TEST_F(FailingEngine, ARequestThatCannotBecomeARowSaysWhyAndLeavesNoRow) {
   Engine& engine = start();
   const Answer failed = collect(*submit({10}, 5, 64, {""}));

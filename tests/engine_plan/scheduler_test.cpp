@@ -16,6 +16,14 @@
 namespace cohort::engine {
 namespace {
 
+/// What becomes of a row when its group was in a forward.
+void carry_out(const PlannedGroup& group, RowState& row) {
+  row.pending = group.samples ? 1 : row.pending - group.tokens;
+  if (row.most == INT64_MAX) return;
+  row.most -= group.tokens;
+  if (row.most == 0) row.most = INT64_MAX;  // its precision has changed
+}
+
 /// One schedule file: rows that change line by line, and the plans that must come out.
 class Schedule {
  public:
@@ -43,6 +51,9 @@ class Schedule {
       rows_.push_back(row);
     } else if (command == "block" || command == "unblock") {
       find(row_id(words)).blocked = command == "block";
+    } else if (command == "change") {
+      RowState& row = find(row_id(words));
+      words >> row.most;
     } else if (command == "end") {
       const RowId id = row_id(words);
       std::erase_if(rows_, [&](const RowState& row) { return row.id == id; });
@@ -61,10 +72,7 @@ class Schedule {
     EXPECT_EQ(to_string(plan), wanted == "nothing" ? "" : wanted);
     EXPECT_EQ(plan.empty(), wanted == "nothing");
     ++plans_;
-    for (const PlannedGroup& group : plan.groups) {
-      RowState& row = find(group.id);
-      row.pending = group.samples ? 1 : row.pending - group.tokens;
-    }
+    for (const PlannedGroup& group : plan.groups) carry_out(group, find(group.id));
   }
 
   static RowId row_id(std::istringstream& words) {
@@ -109,6 +117,7 @@ std::vector<RowState> random_rows(std::mt19937& random) {
     const uint32_t longest = random() % 3 == 0 ? 5000 : 5;
     const bool decodes = mostly_decoding && random() % 4 != 0;
     rows[i] = {RowId{100 + i}, decodes ? 1 : draw(random, 1, longest), random() % 4 == 0};
+    if (random() % 3 == 0) rows[i].most = draw(random, 1, longest);
   }
   return rows;
 }
@@ -134,6 +143,7 @@ void expect_sound(const std::vector<RowState>& rows, const SchedulerLimits& limi
     const PlannedGroup& group = plan.groups[static_cast<size_t>(at)];
     ASSERT_GE(group.tokens, 1);
     ASSERT_LE(group.tokens, row.pending);
+    ASSERT_LE(group.tokens, row.most) << "no append passes a change of precision";
     ASSERT_EQ(group.samples, group.tokens == row.pending);
     ASSERT_FALSE(group.samples && row.blocked) << "a blocked row makes no token";
     ptrdiff_t& last = row.pending == 1 ? last_decode : last_prefill;
@@ -168,10 +178,12 @@ TEST(Scheduler, AnyCrowdOfPromptsIsDoneInBoundedIterations) {
     int64_t total = 0;
     for (size_t i = 0; i < 1 + random() % 10; ++i) {
       rows.push_back({RowId{i}, draw(random, 2, 1000), false});
+      if (random() % 3 == 0) rows.back().most = draw(random, 1, 1000);
       total += rows.back().pending;
     }
     const SchedulerLimits limits{64, 16};
-    // Each iteration prefills at least the mixed budget, or all that is left of some rows.
+    // Each iteration prefills at least the mixed budget, or all that is left of some rows, or
+    // brings some to their changes of precision.
     int64_t iterations_left = total / limits.mixed_tokens + static_cast<int64_t>(rows.size()) * 64;
     std::set<RowId> waiting;
     for (const RowState& row : rows) waiting.insert(row.id);
@@ -179,7 +191,7 @@ TEST(Scheduler, AnyCrowdOfPromptsIsDoneInBoundedIterations) {
       ASSERT_GT(--iterations_left, 0) << "round " << round;
       for (const PlannedGroup& group : plan_iteration(rows, limits).groups) {
         RowState& row = *std::ranges::find(rows, group.id, &RowState::id);
-        row.pending = group.samples ? 1 : row.pending - group.tokens;
+        carry_out(group, row);
         if (group.samples) waiting.erase(group.id);
       }
     }
