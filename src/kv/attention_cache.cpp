@@ -24,17 +24,16 @@ size_t blocks_for(int64_t tokens) {
   return static_cast<size_t>((tokens + kBlockTokens - 1) / kBlockTokens);
 }
 
-std::string words(const KvEncoding& encoding, bool window) {
-  const char* rotating = window ? "rotating-" : "";
+std::string words(const KvEncoding& encoding) {
   switch (encoding.kind) {
     case KvKind::kAffine:
-      return fmt::format("kv:{}quant:{}:{}", rotating, encoding.key_bits, encoding.group);
+      return fmt::format("quant:{}:{}", encoding.key_bits, encoding.group);
     case KvKind::kTurbo:
-      return fmt::format("kv:{}turboquant:{}:{}", rotating, encoding.key_bits, encoding.value_bits);
+      return fmt::format("turboquant:{}:{}", encoding.key_bits, encoding.value_bits);
     case KvKind::kDense:
       break;
   }
-  return fmt::format("kv:{}plain:{}", rotating, encoding.key_bits == 16 ? "bf16" : "f32");
+  return encoding.key_bits == 16 ? "plain:bf16" : "plain:f32";
 }
 
 /// One block from one encoding to another.
@@ -107,9 +106,11 @@ AttentionCache::AttentionCache(const AttentionCache& other)
       pools_(other.pools_),
       pool_(other.pool_),
       converted_(other.converted_),
-      blocks_(other.blocks_),
-      addresses_(other.addresses_),
       window_front_(other.window_front_) {
+  // What is reserved behind the offset stays with the one that reserved it.
+  const auto committed = static_cast<ptrdiff_t>(blocks_for(offset_));
+  blocks_.assign(other.blocks_.begin(), other.blocks_.begin() + committed);
+  addresses_.assign(other.addresses_.begin(), other.addresses_.begin() + committed);
   for (BlockId block : blocks_) {
     if (block != kNone) pool().share(block);
   }
@@ -120,13 +121,13 @@ AttentionCache::~AttentionCache() {
 }
 
 std::string AttentionCache::signature() const {
-  const bool window = spec_.window > 0;
-  std::string name = words(precision_.then, window);
+  std::string name = fmt::format("kv:{}{}{}:{}x{}", precision_.changes() ? "delayed-" : "",
+                                 spec_.window > 0 ? "rotating-" : "", words(precision_.then),
+                                 spec_.kv_heads, spec_.head_dim);
   if (precision_.changes()) {
-    name = fmt::format("kv:delayed-{}:{}:{}", name.substr(3), precision_.start,
-                       precision_.first.key_bits == 16 ? "bf16" : "f32");
+    name += fmt::format(":start{}:{}", precision_.start, words(precision_.first));
   }
-  if (window) name += fmt::format(":w{}", spec_.window);
+  if (spec_.window > 0) name += fmt::format(":w{}", spec_.window);
   if (spec_.keep > 0) name += fmt::format(":keep{}", spec_.keep);
   return name;
 }
@@ -166,8 +167,8 @@ void AttentionCache::commit(int64_t tokens) noexcept {
   offset_ += tokens;
   drop_from(blocks_for(offset_));
   if (spec_.window == 0) return;
-  while (window_front_ < blocks_.size() && !visible_from(window_front_, offset_)) {
-    drop(window_front_++);
+  for (; window_front_ < blocks_.size() && !visible_from(window_front_, offset_); ++window_front_) {
+    if (!holds(window_front_, offset_)) drop(window_front_);
   }
 }
 
@@ -176,10 +177,13 @@ bool AttentionCache::visible_from(size_t block, int64_t position) const {
   return spec_.window == 0 || end > position - spec_.window + 1;
 }
 
-/// Gives a block back, unless it is kept beside the window.
+bool AttentionCache::holds(size_t block, int64_t offset) const {
+  const bool kept = static_cast<int64_t>(block) * kBlockTokens < spec_.keep;
+  return block < blocks_for(offset) && (kept || visible_from(block, offset));
+}
+
 void AttentionCache::drop(size_t index) noexcept {
-  const bool kept = static_cast<int64_t>(index) * kBlockTokens < spec_.keep;
-  if (kept || blocks_[index] == kNone) return;
+  if (blocks_[index] == kNone) return;
   pool().release(blocks_[index]);
   blocks_[index] = kNone;
   addresses_[index] = nullptr;
@@ -249,14 +253,13 @@ void AttentionCache::restore(int64_t offset, bool converted) {
   const size_t count = blocks_for(offset);
   blocks_.reserve(count);
   addresses_.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const bool kept = static_cast<int64_t>(i) * kBlockTokens < spec_.keep;
-    const bool held = kept || visible_from(i, offset);
+  while (blocks_.size() < count) {
+    const bool held = holds(blocks_.size(), offset);
     blocks_.push_back(held ? pool().take() : kNone);
     addresses_.push_back(held ? pool().address(blocks_.back()) : nullptr);
-    if (!held) window_front_ = i + 1;
   }
   offset_ = offset;
+  while (window_front_ < count && !visible_from(window_front_, offset)) ++window_front_;
 }
 
 void AttentionCache::check_integrity(BlockCensus& census) const {
@@ -267,9 +270,10 @@ void AttentionCache::check_integrity(BlockCensus& census) const {
   std::vector<uint32_t>& counts = census[pool_];
   if (counts.size() < pool().size()) counts.resize(pool().size());
   for (size_t i = 0; i < blocks_.size(); ++i) {
+    check(i >= blocks_for(offset_) || holds(i, offset_) == (blocks_[i] != kNone),
+          "a cache holds the blocks that queries see, and no other");
     if (blocks_[i] == kNone) {
-      check(addresses_[i] == nullptr && !visible_from(i, offset_),
-            "only blocks that no query sees are given back");
+      check(addresses_[i] == nullptr, "a block that was given back has no address");
       continue;
     }
     check(addresses_[i] == pool().address(blocks_[i]), "addresses are of the blocks");

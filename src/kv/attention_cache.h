@@ -61,7 +61,7 @@ class AttentionCache final : public LayerCache {
   void maintain(kernels::cpu::Cpu& cpu) override;
   int64_t trim_floor() const override;
   void trim(int64_t offset) override;
-  int64_t minimum_reusable_offset() const override { return converted_ ? precision_.start : 0; }
+  int64_t minimum_reusable_offset() const override { return minimum_reusable_offset(converted_); }
   std::unique_ptr<LayerCache> clone() const override;
   size_t bytes_per_token() const override { return geometry().bytes_per_token(); }
   std::vector<std::span<const std::byte>> arrays() const override;
@@ -69,18 +69,26 @@ class AttentionCache final : public LayerCache {
 
   const LayerSpec& spec() const { return spec_; }
   const LayerPrecision& precision() const { return precision_; }
+  bool converted() const { return converted_; }
+  int64_t minimum_reusable_offset(bool converted) const { return converted ? precision_.start : 0; }
   /// How the tokens are stored now.
-  kernels::cpu::KvGeometry geometry() const {
-    return spec_.geometry(pending() ? precision_.first : precision_.then);
+  kernels::cpu::KvGeometry geometry() const { return geometry(converted_); }
+  /// How they are stored before and after the change of precision.
+  kernels::cpu::KvGeometry geometry(bool converted) const {
+    return spec_.geometry(precision_.changes() && !converted ? precision_.first : precision_.then);
   }
   /// What attention may read and append to; valid until the next reserve or maintain.
   kernels::cpu::KvView view() const { return {geometry().encoding, addresses_.data()}; }
 
+  /// Whether the cache, when it has `offset` tokens, holds the block: some query at `offset` or
+  /// later sees something of it, or it is kept.
+  bool holds(size_t block, int64_t offset) const;
   /// Block i holds positions [64 i, 64 i + 64); null if given back.
   const std::byte* block(size_t index) const { return addresses_[index]; }
   size_t blocks() const { return blocks_.size(); }
   /// An empty cache becomes `offset` tokens in undefined blocks, to be filled through
-  /// restored_block; those that no later query sees stay null.
+  /// restored_block; those that holds() denies stay null.
+  ///   throws  Error{kOverloaded} without memory; what was taken goes back with the cache
   void restore(int64_t offset, bool converted);
   std::byte* restored_block(size_t index) { return addresses_[index]; }
 
@@ -88,7 +96,7 @@ class AttentionCache final : public LayerCache {
   AttentionCache(const AttentionCache& other);
   bool pending() const { return precision_.changes() && !converted_; }
   BlockPool& pool() const { return *pool_; }
-  /// Whether a query at `position` or later can see something of the block.
+  /// Whether the window of a query at `position` or later reaches the block.
   bool visible_from(size_t block, int64_t position) const;
   void drop(size_t index) noexcept;
   void drop_from(size_t count) noexcept;
@@ -101,7 +109,7 @@ class AttentionCache final : public LayerCache {
   bool converted_ = false;
   std::vector<BlockId> blocks_;  // UINT32_MAX = given back
   std::vector<std::byte*> addresses_;
-  size_t window_front_ = 0;  // blocks before it were looked at and given back unless kept
+  size_t window_front_ = 0;  // blocks before it are given back unless kept
 };
 
 }  // namespace cohort::kv

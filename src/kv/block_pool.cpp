@@ -12,26 +12,35 @@ BlockPool::~BlockPool() {
 }
 
 BlockId BlockPool::take() {
-  while (first_open_ < slabs_.size() && slabs_[first_open_].used == (1u << kSlabBlocks) - 1) {
-    ++first_open_;
-  }
-  if (first_open_ == slabs_.size()) {
-    references_.resize(references_.size() + kSlabBlocks);
-    slabs_.emplace_back();
-  }
-  Slab& slab = slabs_[first_open_];
-  if (slab.memory.size() == 0) give_memory(slab);
+  const size_t index = open_slab();
+  Slab& slab = slabs_[index];
   if (slab.used == 0) ++used_slabs_;
   const auto slot = static_cast<uint32_t>(std::countr_one(slab.used));
   slab.used |= 1u << slot;
   ++used_blocks_;
-  const auto block = static_cast<BlockId>(first_open_ * kSlabBlocks + slot);
+  const auto block = static_cast<BlockId>(index * kSlabBlocks + slot);
   references_[block] = 1;
   return block;
 }
 
+size_t BlockPool::open_slab() {
+  while (first_open_ < slabs_.size() && slabs_[first_open_].full()) ++first_open_;
+  if (first_open_ == slabs_.size()) {
+    references_.resize(references_.size() + kSlabBlocks);
+    slabs_.emplace_back();
+  }
+  if (slabs_[first_open_].memory.size() != 0) return first_open_;
+  if (limit_.most_bytes < limit_.held_bytes + slab_bytes()) {
+    for (size_t i = first_open_; i < slabs_.size(); ++i) {
+      if (slabs_[i].memory.size() != 0 && !slabs_[i].full()) return i;
+    }
+  }
+  give_memory(slabs_[first_open_]);
+  return first_open_;
+}
+
 void BlockPool::give_memory(Slab& slab) {
-  if (slab_bytes() > limit_.most_bytes - std::min(limit_.most_bytes, limit_.held_bytes)) {
+  if (limit_.most_bytes < limit_.held_bytes + slab_bytes()) {
     fail(ErrorKind::kOverloaded,
          "no room for more keys and values: {} MB of {} MB are in use; try again later or raise "
          "--kv-memory-mb",
@@ -72,7 +81,7 @@ void BlockPool::check_integrity() const {
     used_slabs += slab.used != 0;
     with_memory += slab.memory.size() != 0;
     check(slab.used == 0 || slab.memory.size() == slab_bytes(), "used blocks have memory");
-    check(i >= first_open_ || slab.used == (1u << kSlabBlocks) - 1, "slabs before it are full");
+    check(i >= first_open_ || slab.full(), "slabs before it are full");
     for (size_t slot = 0; slot < kSlabBlocks; ++slot) {
       const bool marked = (slab.used >> slot & 1) != 0;
       check(marked == (references_[i * kSlabBlocks + slot] > 0), "used blocks have references");

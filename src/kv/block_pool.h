@@ -53,9 +53,12 @@ class BlockPool {
   struct Slab {
     kernels::cpu::AlignedBuffer memory;  // empty while no block of it is used, mostly
     uint32_t used = 0;                   // a bit per block
+    bool full() const { return used == (1u << kSlabBlocks) - 1; }
   };
 
   size_t slab_bytes() const { return block_bytes_ * kSlabBlocks; }
+  /// The lowest slab with a free block and memory, which it is given if there is more to have.
+  size_t open_slab();
   void give_memory(Slab& slab);
   /// Frees the memory of slabs without used blocks, except a reserve.
   void shrink() noexcept;

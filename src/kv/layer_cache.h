@@ -52,7 +52,7 @@ class LayerCache {
   /// Below it, the state is not what a row that stopped there would have.
   virtual int64_t minimum_reusable_offset() const { return 0; }
 
-  /// A cache of its own over the same state; shares memory until one of the two writes.
+  /// A cache of its own over the committed state; shares memory until one of the two writes.
   virtual std::unique_ptr<LayerCache> clone() const = 0;
 
   /// What one more token takes; 0 for state of fixed size.

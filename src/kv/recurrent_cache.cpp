@@ -50,6 +50,7 @@ std::vector<std::span<const std::byte>> RecurrentCache::arrays() const {
 }
 
 void RecurrentCache::restore(int64_t offset, RecurrentState state) {
+  check(offset_ == 0, "only an empty cache is restored");
   const RecurrentState wanted = sized(offset);
   check(wanted.conv.size() == state.conv.size() && wanted.state.size() == state.state.size() &&
             wanted.open.size() == state.open.size(),
