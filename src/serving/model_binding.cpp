@@ -65,7 +65,8 @@ ModelBinding::ModelBinding(BindingOptions options)
   info_.vocab_size = shape.vocab_size;
   info_.has_chat_template = template_ != nullptr;
   engine_ = std::make_unique<engine::Engine>(*model_, cpu_, *tokenizer_,
-                                             end_tokens(checkpoint, *tokenizer_), options_.engine);
+                                             end_tokens(checkpoint, *tokenizer_, shape.vocab_size),
+                                             options_.engine);
 }
 
 ModelBinding::~ModelBinding() = default;

@@ -54,20 +54,32 @@ std::string special_token(const model::Checkpoint& checkpoint, const char* key) 
   return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
 }
 
-void add_ids(const json::object* config, std::set<int32_t>& ids) {
-  const json::value* value = config == nullptr ? nullptr : config->if_contains("eos_token_id");
-  if (value == nullptr) return;
-  const auto add = [&](const json::value& id) {
-    if (id.is_int64() && id.get_int64() >= 0 && id.get_int64() < INT32_MAX) {
-      ids.insert(static_cast<int32_t>(id.get_int64()));
+/// Collects ids that a checkpoint states, each of which must be in the vocabulary.
+struct IdSet {
+  const std::string& path;
+  const int32_t vocab_size;
+  std::set<int32_t> ids = {};
+
+  void add(std::string_view key, std::optional<int64_t> id) {
+    if (!id || *id < 0 || *id >= vocab_size) {
+      fail(ErrorKind::kInvalidRequest, "{}: \"{}\" must be token ids from 0 to {}", path, key,
+           vocab_size - 1);
     }
-  };
-  if (value->is_array()) {
-    for (const json::value& id : value->get_array()) add(id);
-  } else {
-    add(*value);
+    ids.insert(static_cast<int32_t>(*id));
   }
-}
+
+  /// "eos_token_id" of a config: an id or a list of ids; null is absent.
+  void add_config(const json::object& config) {
+    constexpr const char* kKey = "eos_token_id";
+    const json::value* value = config.if_contains(kKey);
+    if (value == nullptr || value->is_null()) return;
+    const auto integer = [](const json::value& id) {
+      return id.is_int64() ? std::optional(id.get_int64()) : std::nullopt;
+    };
+    if (!value->is_array()) return add(kKey, integer(*value));
+    for (const json::value& id : value->get_array()) add(kKey, integer(id));
+  }
+};
 
 }  // namespace
 
@@ -91,26 +103,26 @@ std::unique_ptr<text::ChatTemplate> load_template(const model::Checkpoint& check
                                               special_token(checkpoint, "eos_token"));
 }
 
-std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint,
-                             const text::Tokenizer& tokenizer) {
-  std::set<int32_t> ids;
-  if (checkpoint.generation_config) add_ids(&*checkpoint.generation_config, ids);
-  add_ids(&checkpoint.config, ids);
+std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer,
+                             int32_t vocab_size) {
+  IdSet found{checkpoint.path, vocab_size};
+  if (checkpoint.generation_config) found.add_config(*checkpoint.generation_config);
+  found.add_config(checkpoint.config);
   std::vector<std::string> names{special_token(checkpoint, "eos_token")};
   if (checkpoint.gguf) {
     const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
     for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
-      const auto id = m.find<int64_t>(key);
-      if (id && *id >= 0 && *id < INT32_MAX) ids.insert(static_cast<int32_t>(*id));
+      if (const auto id = m.find<int64_t>(key)) found.add(key, id);
     }
     // A GGUF file names one end token; chat models end turns with these, too.
     names.insert(names.end(),
                  {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"});
   }
   for (const std::string& name : names) {
-    if (const int32_t id = tokenizer.token_to_id(name); !name.empty() && id >= 0) ids.insert(id);
+    const int32_t id = tokenizer.token_to_id(name);
+    if (!name.empty() && id >= 0) found.ids.insert(id);
   }
-  return ids;
+  return std::move(found.ids);
 }
 
 int32_t leading_token(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer) {

@@ -25,7 +25,9 @@ std::unique_ptr<text::ChatTemplate> load_template(const model::Checkpoint& check
                                                   const std::string& source);
 
 /// Tokens that end an answer: the union of what generation config, config and tokenizer say.
-std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer);
+///   throws  Error{kInvalidRequest} naming the key whose value is no id of the vocabulary
+std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer,
+                             int32_t vocab_size);
 
 /// The token to put before plain text, or -1.
 int32_t leading_token(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer);
