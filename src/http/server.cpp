@@ -111,8 +111,9 @@ void Server::Impl::serve(tcp::socket socket) {
     std::lock_guard lock(mutex);
     connections.insert(connection);
   }
-  asio::co_spawn(io, connection->run(),
-                 [this, connection](std::exception_ptr failure) { forget(connection, failure); });
+  asio::co_spawn(io, connection->run(), [this, connection](const std::exception_ptr& failure) {
+    forget(connection, failure);
+  });
 }
 
 void Server::Impl::forget(const std::shared_ptr<Connection>& connection,
@@ -137,9 +138,10 @@ bool Server::Impl::wait_until_empty(std::chrono::milliseconds patience) {
   return changed.wait_for(lock, patience, [&] { return connections.empty(); });
 }
 
-Server::Server(std::vector<api::Route> routes, ServerOptions options)
+Server::Server(std::vector<api::Route> routes, const ServerOptions& options)
     : impl_(std::make_unique<Impl>(std::move(routes), options)) {}
 
+// NOLINTNEXTLINE(bugprone-exception-escape): a mutex or a join that fails leaves nothing to save.
 Server::~Server() {
   stop();
 }

@@ -41,7 +41,7 @@ struct ServerOptions {
 ///   thread  start() and stop() from the thread that owns it
 class Server {
  public:
-  Server(std::vector<api::Route> routes, ServerOptions options);
+  Server(std::vector<api::Route> routes, const ServerOptions& options);
   ~Server();  // stop()
 
   /// Binds and serves. Once in the life of a server. SIGPIPE is ignored from here on.

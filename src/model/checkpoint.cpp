@@ -77,7 +77,7 @@ std::map<std::string, std::string> read_weight_map(const bj::object& index) {
     const bj::string* shard = entry.value().if_string();
     if (!shard) fail_tensor(kBad, kIndexName, entry.key(), "its file name is not a string");
     const std::string_view name = *shard;
-    if (name.find_first_of(std::string_view("/\\\0", 3)) != name.npos ||
+    if (name.find_first_of(std::string_view("/\\\0", 3)) != std::string_view::npos ||
         !name.ends_with(".safetensors")) {
       fail_tensor(kBad, kIndexName, entry.key(),
                   "{} is not the name of a .safetensors file in the model folder", printable(name));

@@ -11,7 +11,7 @@ namespace cohort::model {
 /// A checkpoint in the one form that families read: a config with the key names of Hugging Face and
 /// tensors under published names, whatever file they came from.
 struct Source {
-  explicit Source(const Checkpoint& checkpoint);
+  explicit Source(const Checkpoint& opened);
 
   const Checkpoint& checkpoint;
   boost::json::object config;  // of the language model: text_config is lifted, GGUF translated

@@ -92,7 +92,7 @@ fs::path HubCache::snapshot(const std::string& commit) const {
 std::optional<std::string> HubCache::commit_of(const std::string& revision) const {
   std::error_code ignored;
   if (is_plain_name(revision) && fs::is_directory(snapshot(revision), ignored)) return revision;
-  const std::string commit = read_text(folder_ / "refs" / revision);
+  std::string commit = read_text(folder_ / "refs" / revision);
   if (!is_plain_name(commit)) return std::nullopt;
   return commit;
 }

@@ -36,7 +36,7 @@ class ParsedUrl {
 
 bool Origin::is_loopback() const {
   const bool is_ipv4 =
-      host.rfind("127.", 0) == 0 && host.find_first_not_of("0123456789.") == std::string::npos;
+      host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos;
   return host == "localhost" || host == "[::1]" || is_ipv4;
 }
 

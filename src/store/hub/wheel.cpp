@@ -17,8 +17,6 @@
 #include "store/hub/file_lock.h"
 #include "store/hub/progress.h"
 
-extern char** environ;
-
 namespace cohort::store {
 namespace {
 
