@@ -1,100 +1,24 @@
-// The real server on a free port, in front of the echo service, over raw sockets.
+// What is answered, what is refused, and what is too slow or too large.
 #include "http/server.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <memory>
 #include <thread>
 #include <vector>
 
-#include "api/openai.h"
 #include "base/error.h"
-#include "tests/support/echo_service.h"
-#include "tests/support/raw_client.h"
+#include "tests/http/scene.h"
 
 namespace cohort::http {
 namespace {
 
-using namespace std::chrono_literals;
-using cohort::testing::EchoOptions;
-using cohort::testing::EchoService;
-using cohort::testing::RawClient;
-using cohort::testing::RawResponse;
-
-ServerOptions quick_options() {
-  ServerOptions options;
-  options.port = 0;
-  options.drain_timeout = 5s;
-  return options;
-}
-
-/// The server in front of the echo service. A test says what is unusual in `echo` and `options`;
-/// its first look at either starts both.
-class Http : public ::testing::Test {
- protected:
-  EchoService& service() { return start().service; }
-  Server& server() { return start().server; }
-  RawClient connect(int receive_buffer_bytes = 0) {
-    return RawClient(server().port(), receive_buffer_bytes);
-  }
-
-  EchoOptions echo;
-  ServerOptions options = quick_options();
-
- private:
-  struct Running {
-    Running(const EchoOptions& echo, const ServerOptions& options)
-        : service(echo), server(api::openai_routes(service), options) {
-      server.start();
-    }
-    EchoService service;
-    Server server;
-  };
-  Running& start() {
-    if (!running_) running_ = std::make_unique<Running>(echo, options);
-    return *running_;
-  }
-  std::unique_ptr<Running> running_;
-};
-
 using Limits = Http;
 using Slowness = Http;
-using Disconnect = Http;
 using Backpressure = Http;
 using Streams = Http;
 using Failure = Http;
-using Stop = Http;
 using Start = Http;
-
-std::string get(std::string_view path, std::string_view headers = "") {
-  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) +
-         "\r\n";
-}
-
-std::string post(std::string_view path, std::string_view body, std::string_view headers = "") {
-  return "POST " + std::string(path) +
-         " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
-         std::string(headers) + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
-         std::string(body);
-}
-
-std::string complete(std::string_view fields) {
-  return post("/v1/completions", "{\"prompt\":\"hello\"" + std::string(fields) + "}");
-}
-
-constexpr std::string_view kEndless =
-    R"(,"ignore_eos":true,"temperature":1,"max_tokens":4000,"stream":true)";
-
-template <class Condition>
-bool within(std::chrono::milliseconds patience, Condition holds) {
-  const auto end = std::chrono::steady_clock::now() + patience;
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(1ms);
-  }
-  return true;
-}
 
 TEST_F(Http, KeepsAConnectionOverRequests) {
   auto client = connect();
@@ -372,63 +296,6 @@ TEST_F(Slowness, OfAnIdleConnectionEndsIt) {
   EXPECT_TRUE(client.closed_within(1s));
 }
 
-TEST_F(Disconnect, MidStreamCancelsAtOnce) {
-  echo.token_time = 1ms;
-  auto client = connect();
-  client.send(complete(kEndless));
-  client.read_until("data: ");
-  EXPECT_EQ(service().running(), 1u);
-  client.close();
-  EXPECT_TRUE(within(100ms, [&] { return service().running() == 0; }));
-  EXPECT_EQ(service().cancelled(), 1u);
-}
-
-TEST_F(Disconnect, ByResetCancelsToo) {
-  echo.token_time = 1ms;
-  auto client = connect();
-  client.send(complete(kEndless));
-  client.read_until("data: ");
-  client.reset();
-  EXPECT_TRUE(within(100ms, [&] { return service().cancelled() == 1; }));
-}
-
-class SilentEngine : public Http, public ::testing::WithParamInterface<std::string> {};
-
-TEST_P(SilentEngine, IsCancelledByADisconnect) {
-  echo.silent = true;
-  auto client = connect();
-  client.send(complete(GetParam()));
-  ASSERT_TRUE(within(2s, [&] { return service().running() == 1; }));
-  std::this_thread::sleep_for(20ms);
-  client.close();
-  EXPECT_TRUE(within(100ms, [&] { return service().cancelled() == 1; }));
-}
-
-INSTANTIATE_TEST_SUITE_P(Forms, SilentEngine, ::testing::Values("", R"(,"stream":true)"));
-
-TEST_F(Disconnect, OfManyAtOnceFreesThemAll) {
-  echo.token_time = 1ms;
-  {
-    std::vector<std::unique_ptr<RawClient>> clients;
-    for (int i = 0; i < 50; ++i) {
-      clients.push_back(std::make_unique<RawClient>(server().port()));
-      clients.back()->send(complete(i % 2 ? kEndless : R"(,"ignore_eos":true)"));
-    }
-    ASSERT_TRUE(within(5s, [&] { return service().running() == 50; }));
-  }
-  EXPECT_TRUE(within(2s, [&] { return service().running() == 0; }));
-  EXPECT_EQ(service().cancelled(), 50u);
-}
-
-TEST_F(Disconnect, ByFloodingBehindAStreamIsADisconnect) {
-  echo.token_time = 1ms;
-  auto client = connect();
-  client.send(complete(kEndless));
-  client.read_until("data: ");
-  for (int i = 0; i < 100 && client.send(std::string(10'000, 'x')); ++i) continue;
-  EXPECT_TRUE(within(2s, [&] { return service().cancelled() == 1; }));
-}
-
 TEST_F(Backpressure, AReaderThatNeverReadsHoldsTheEngineAndIsCutOff) {
   echo.context_tokens = 10'000'000;
   options.write_timeout = 500ms;
@@ -499,34 +366,6 @@ TEST_F(Failure, OfTheTemplateIsTheCallers) {
   const RawResponse response = client.read_response();
   EXPECT_EQ(response.status, 400);
   EXPECT_NE(response.body.find(R"(the chat template refuses: \"refuse me\")"), std::string::npos);
-}
-
-TEST_F(Stop, LetsRunningAnswersEnd) {
-  echo.token_time = 1ms;
-  auto idle = connect();
-  auto client = connect();
-  client.send(complete(R"(,"ignore_eos":true,"max_tokens":200,"stream":true)"));
-  client.read_until("data: ");
-  std::thread stopping([&] { server().stop(); });
-  EXPECT_TRUE(idle.closed_within(1s));
-  EXPECT_NE(client.read_until("data: [DONE]\n\n").find("[DONE]"), std::string::npos);
-  EXPECT_TRUE(client.closed_within(3s));
-  client.close();
-  stopping.join();
-  EXPECT_EQ(service().cancelled(), 0u);
-  EXPECT_THROW(connect(), std::runtime_error);
-}
-
-TEST_F(Stop, CutsWhatDoesNotEndInTime) {
-  echo.silent = true;
-  options.drain_timeout = 50ms;
-  auto client = connect();
-  client.send(complete(""));
-  ASSERT_TRUE(within(2s, [&] { return service().running() == 1; }));
-  const auto begin = std::chrono::steady_clock::now();
-  server().stop();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
-  EXPECT_TRUE(within(1s, [&] { return service().cancelled() == 1; }));
 }
 
 TEST_F(Start, OnAPortInUseSaysSo) {
