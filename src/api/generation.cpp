@@ -36,6 +36,10 @@ std::string resolve_model(const std::optional<std::string>& asked, const serving
               "model", "model_not_found");
 }
 
+Error draining() {
+  return {ErrorKind::kUnavailable, "the server is shutting down", "", "server_draining"};
+}
+
 json::value finish_name(engine::FinishReason finish) {
   return finish == engine::FinishReason::kLength ? "length" : "stop";
 }
@@ -46,7 +50,7 @@ std::optional<Error> failure_of(const engine::TokenEvent& event) {
     return event.error.value_or(Error(ErrorKind::kInternal, "a stream ended without its error"));
   }
   if (event.finish == engine::FinishReason::kCancelled) {
-    return Error(ErrorKind::kUnavailable, "the answer was cancelled by the server");
+    return draining();  // who hears of it did not cancel it
   }
   return std::nullopt;
 }
@@ -93,7 +97,7 @@ void require_ready(const serving::ModelService& service) {
     case serving::Health::kLoading:
       return refuse_all("the model is still loading", "model_loading");
     case serving::Health::kDraining:
-      return refuse_all("the server is shutting down", "server_draining");
+      throw draining();
     case serving::Health::kDead:
       return refuse_all("the engine has stopped after a failure", "engine_dead");
   }

@@ -28,6 +28,7 @@ namespace {
 constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kLingerTime{2000};
 constexpr size_t kReadBytes = 64 << 10;
+const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 /// The reply to a request that cannot be parsed; nothing if the client has just gone.
 std::optional<api::Reply> reply_to(const beast::error_code& error) {
@@ -187,7 +188,6 @@ asio::awaitable<std::optional<api::Reply>> Connection::read_body(Exchange& excha
     if (!beast::iequals(*expected, "100-continue")) {
       co_return api::error_reply(417, "only Expect: 100-continue is supported");
     }
-    static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     if (!co_await write(kContinue)) co_return std::nullopt;
     set_deadline(shared_.options.body_timeout);
   }
@@ -238,12 +238,13 @@ asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Reply repl
 
 asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Deferred deferred) {
   Consumer consumer(socket_.get_executor(), deferred.stream);
-  const auto all = co_await unless_gone(collect(consumer));
-  if (!all) {
+  const bool can_probe = exchange.request().version() >= 11;
+  const auto all = co_await unless_gone(collect(consumer), consumer, can_probe);
+  if (!all || !*all) {
     close();
     co_return false;
   }
-  co_return co_await send(exchange, deferred.complete(*all));
+  co_return co_await send(exchange, deferred.complete(**all));
 }
 
 asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Streamed streamed) {
@@ -261,7 +262,7 @@ asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Streamed s
   const auto [error, size] = co_await wire::async_write_header(socket_, serializer, kResult);
   clear_deadline();
   if (error) co_return false;
-  const auto complete = co_await unless_gone(pump(consumer, streamed, chunked));
+  const auto complete = co_await unless_gone(pump(consumer, streamed, chunked), consumer, true);
   if (!complete.value_or(false)) {
     close();
     co_return false;
@@ -269,10 +270,12 @@ asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Streamed s
   co_return response.keep_alive();
 }
 
-asio::awaitable<api::Events> Connection::collect(Consumer& consumer) {
+asio::awaitable<std::optional<api::Events>> Connection::collect(Consumer& consumer) {
   api::Events all;
   while (!consumer.finished()) {
     api::Events arrived = co_await consumer.next(shared_.options.stream_comment_interval);
+    const bool probe = arrived.empty() && sends_no_more_;
+    if (probe && !co_await write(kContinue)) co_return std::nullopt;
     all.insert(all.end(), std::make_move_iterator(arrived.begin()),
                std::make_move_iterator(arrived.end()));
   }
@@ -299,23 +302,31 @@ asio::awaitable<bool> Connection::write(const std::string& bytes) {
 }
 
 template <class T>
-asio::awaitable<std::optional<T>> Connection::unless_gone(asio::awaitable<T> work) {
+asio::awaitable<std::optional<T>> Connection::unless_gone(asio::awaitable<T> work,
+                                                          Consumer& consumer, bool can_probe) {
   const auto executor = socket_.get_executor();
+  consumer_ = &consumer;
   auto group = asio::experimental::make_parallel_group(
       asio::co_spawn(executor, std::move(work), asio::deferred),
-      asio::co_spawn(executor, client_gone(), asio::deferred));
+      asio::co_spawn(executor, client_gone(consumer, can_probe), asio::deferred));
   auto [order, work_failure, result, watch_failure] =
       co_await group.async_wait(asio::experimental::wait_for_one(), asio::use_awaitable);
+  consumer_ = nullptr;
   if (order[0] == 1) co_return std::nullopt;
   if (work_failure) std::rethrow_exception(work_failure);
   co_return std::move(result);
 }
 
-asio::awaitable<void> Connection::client_gone() {
+asio::awaitable<void> Connection::client_gone(Consumer& consumer, bool can_probe) {
   while (buffer_.size() < shared_.options.header_bytes_max) {
     const auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(4096), kResult);
-    if (error) co_return;
     buffer_.commit(size);
+    sends_no_more_ = error == asio::error::eof;
+    if (sends_no_more_ && can_probe) {
+      consumer.nudge();
+      co_await socket_.async_wait(asio::socket_base::wait_error, kResult);  // the reset
+    }
+    if (error) co_return;
   }
 }
 
@@ -346,6 +357,11 @@ void Connection::check_deadline(Clock::time_point now) {
 
 void Connection::close_if_idle() {
   if (idle_) close();
+}
+
+void Connection::end_answer() {
+  if (consumer_ == nullptr) return close();
+  consumer_->end({.finish = engine::FinishReason::kCancelled});
 }
 
 void Connection::close() {

@@ -39,6 +39,8 @@ class Connection {
   /// Closes the socket if what it is doing has taken too long.
   void check_deadline(std::chrono::steady_clock::time_point now);
   void close_if_idle();
+  /// Ends a running answer with an error that says so; closes what has none.
+  void end_answer();
   void close();
 
  private:
@@ -57,17 +59,24 @@ class Connection {
   ///   returns  the reply to a body that is refused
   Awaitable<std::optional<api::Reply>> read_body(Exchange& exchange);
   Awaitable<api::Outcome> handle(const Match& match, std::string body);
-  Awaitable<api::Events> collect(Consumer& consumer);
+  /// All events of a whole answer.
+  ///   returns  nothing if the client could not be written to
+  Awaitable<std::optional<api::Events>> collect(Consumer& consumer);
   Awaitable<bool> pump(Consumer& consumer, const api::Streamed& streamed, bool chunked);
   Awaitable<bool> write(const std::string& bytes);
 
-  /// Runs `work` while watching the client.
+  /// Runs `work`, which takes from `consumer`, while watching the client.
   ///   returns  nothing if the client went away first; `work` is cancelled then
   template <class T>
-  Awaitable<std::optional<T>> unless_gone(Awaitable<T> work);
-  /// Returns when the client has closed its side. What it sends meanwhile is kept for the next
-  /// request; more than a head's worth of it counts as gone.
-  Awaitable<void> client_gone();
+  Awaitable<std::optional<T>> unless_gone(Awaitable<T> work, Consumer& consumer, bool can_probe);
+  /// Returns when the client is gone. What it sends meanwhile is kept for the next request; more
+  /// than a head's worth of it counts as gone.
+  ///   probes  The end of what it sends does not tell a client that has left from one that waits
+  ///           for the answer with its sending side closed: only the former's system answers what
+  ///           is sent to it by a reset. So the work sends a harmless piece then, and again at each
+  ///           comment interval: a comment in a stream, 100 Continue before a whole answer.
+  ///           HTTP/1.0 has nothing harmless before a whole answer: the end counts as gone there.
+  Awaitable<void> client_gone(Consumer& consumer, bool can_probe);
   /// Lets a client that is still sending read its reply: discards input for a moment.
   Awaitable<void> linger();
   void set_deadline(std::chrono::milliseconds from_now);
@@ -78,6 +87,8 @@ class Connection {
   boost::beast::flat_buffer buffer_;  // read from the socket, not yet parsed
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
   bool idle_ = true;  // no byte of a request has arrived
+  bool sends_no_more_ = false;
+  Consumer* consumer_ = nullptr;  // of the running answer
 };
 
 }  // namespace cohort::http

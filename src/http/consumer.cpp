@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <utility>
 
 namespace cohort::http {
 
@@ -37,15 +38,29 @@ Consumer::~Consumer() {
   if (!finished_) stream_->cancel();
 }
 
+void Consumer::nudge() {
+  nudged_ = true;
+  alarm_->timer.cancel();
+}
+
+void Consumer::end(engine::TokenEvent last) {
+  stream_->cancel();
+  last_ = std::move(last);
+  nudge();
+}
+
 asio::awaitable<std::vector<engine::TokenEvent>> Consumer::next(
     std::chrono::milliseconds patience) {
   alarm_->timer.expires_after(patience);
   for (;;) {
     std::vector<engine::TokenEvent> events = stream_->drain();
+    const bool ended = !events.empty() && events.back().finish;
+    if (last_ && !ended) events.push_back(*last_);
     if (!events.empty()) {
       finished_ = events.back().finish.has_value();
       co_return events;
     }
+    if (std::exchange(nudged_, false)) co_return events;
     // A wake-up that is posted from here on runs after this coroutine has suspended.
     const auto [error] = co_await alarm_->timer.async_wait(asio::as_tuple(asio::use_awaitable));
     if (!error) co_return events;

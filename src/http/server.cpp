@@ -28,6 +28,7 @@ using tcp = asio::ip::tcp;
 namespace {
 
 constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
+constexpr std::chrono::milliseconds kLastWordsTime{500};  // for the error that ends a cut answer
 
 Guard guard_of(const ServerOptions& options) {
   Guard guard{.hosts = options.allowed_hosts, .origins = options.allowed_origins};
@@ -57,6 +58,7 @@ struct Server::Impl {
   void serve(tcp::socket socket);
   void forget(const std::shared_ptr<Connection>& connection, const std::exception_ptr& failure);
   bool wait_until_empty(std::chrono::milliseconds patience);
+  void for_each_connection(void (Connection::*act)());
 
   Shared shared;
   asio::io_context io{1};
@@ -138,6 +140,12 @@ bool Server::Impl::wait_until_empty(std::chrono::milliseconds patience) {
   return changed.wait_for(lock, patience, [&] { return connections.empty(); });
 }
 
+void Server::Impl::for_each_connection(void (Connection::*act)()) {
+  asio::post(io, [this, act] {
+    for (const auto& connection : connections) (*connection.*act)();
+  });
+}
+
 Server::Server(std::vector<api::Route> routes, const ServerOptions& options)
     : impl_(std::make_unique<Impl>(std::move(routes), options)) {}
 
@@ -173,9 +181,8 @@ void Server::stop() {
     for (const auto& connection : impl->connections) connection->close_if_idle();
   });
   if (!impl_->wait_until_empty(impl_->shared.options.drain_timeout)) {
-    asio::post(impl_->io, [impl = impl_.get()] {
-      for (const auto& connection : impl->connections) connection->close();
-    });
+    impl_->for_each_connection(&Connection::end_answer);
+    if (!impl_->wait_until_empty(kLastWordsTime)) impl_->for_each_connection(&Connection::close);
     // Only a handler that is still running can hold a connection now.
     impl_->wait_until_empty(std::chrono::milliseconds(5000));
   }

@@ -50,7 +50,8 @@ class Server {
   /// Of the bound socket; after start().
   uint16_t port() const;
   std::string url() const;
-  /// Takes no new request, lets running answers end within the drain timeout, closes the rest.
+  /// Takes no new request, lets running answers end within the drain timeout, then ends the rest
+  /// with an error that says so.
   void stop();
 
  private:

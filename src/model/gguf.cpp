@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -207,19 +206,6 @@ TensorInfo read_tensor_info(Cursor& in, uint64_t number) {
           .size = static_cast<uint64_t>(*size)};
 }
 
-void check_no_overlap(const std::vector<TensorInfo>& infos, std::string_view file) {
-  std::vector<const TensorInfo*> by_offset;
-  for (const TensorInfo& i : infos) by_offset.push_back(&i);
-  std::sort(by_offset.begin(), by_offset.end(),
-            [](const TensorInfo* a, const TensorInfo* b) { return a->offset < b->offset; });
-  for (size_t i = 1; i < by_offset.size(); ++i) {
-    if (by_offset[i]->offset < by_offset[i - 1]->offset + by_offset[i - 1]->size) {
-      fail_tensor(kBad, file, by_offset[i]->view.name, "its data overlap those of {}",
-                  printable(by_offset[i - 1]->view.name));
-    }
-  }
-}
-
 // Gives every tensor its bytes in the data section.
 std::vector<TensorView> place_tensors(std::vector<TensorInfo> infos, uint32_t alignment,
                                       std::span<const std::byte> data, std::string_view file) {
@@ -237,10 +223,10 @@ std::vector<TensorView> place_tensors(std::vector<TensorInfo> infos, uint32_t al
     }
     i.view.bytes = data.subspan(i.offset, i.size);
   }
-  check_no_overlap(infos, file);
   names.clear();
   std::vector<TensorView> tensors;
   for (TensorInfo& i : infos) tensors.push_back(std::move(i.view));
+  by_place(tensors, file);
   return tensors;
 }
 
@@ -295,9 +281,5 @@ GgufIndex GgufIndex::parse(std::span<const std::byte> bytes, std::string_view fi
   index.tensors = place_tensors(std::move(infos), index.alignment, data, file);
   return index;
 }
-
-GgufFile::GgufFile(const std::string& path)
-    : file(path),
-      index(GgufIndex::parse(file.bytes(), std::filesystem::path(path).filename().string())) {}
 
 }  // namespace cohort::model

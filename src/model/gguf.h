@@ -11,7 +11,6 @@
 #include <variant>
 #include <vector>
 
-#include "base/mapped_file.h"
 #include "model/tensor_view.h"
 
 namespace cohort::model {
@@ -93,12 +92,6 @@ struct GgufIndex {
   static GgufIndex parse(std::span<const std::byte> bytes, std::string_view file);
 };
 
-/// A mapped GGUF file with its index.
-struct GgufFile {
-  explicit GgufFile(const std::string& path);
-
-  MappedFile file;
-  GgufIndex index;  // points into `file`
-};
+using GgufFile = IndexedFile<GgufIndex>;
 
 }  // namespace cohort::model

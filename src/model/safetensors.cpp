@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "base/json.h"
@@ -104,23 +103,13 @@ std::map<std::string, std::string> read_metadata(const bj::value& value, std::st
 // The format wants every data byte to belong to exactly one tensor.
 void check_layout(const std::vector<TensorView>& tensors, std::span<const std::byte> data,
                   std::string_view file) {
-  std::vector<const TensorView*> by_place;
-  for (const TensorView& tensor : tensors) by_place.push_back(&tensor);
-  const auto end_of = [](const TensorView* t) { return t->bytes.data() + t->bytes.size(); };
-  std::sort(by_place.begin(), by_place.end(), [&](const TensorView* a, const TensorView* b) {
-    return std::pair(a->bytes.data(), end_of(a)) < std::pair(b->bytes.data(), end_of(b));
-  });
   const std::byte* place = data.data();
-  for (const TensorView* tensor : by_place) {
-    if (tensor->bytes.data() < place) {
-      fail_tensor(ErrorKind::kInvalidRequest, file, tensor->name,
-                  "its data overlap those of another tensor");
-    }
+  for (const TensorView* tensor : by_place(tensors, file)) {
     if (tensor->bytes.data() > place) {
       fail_tensor(ErrorKind::kInvalidRequest, file, tensor->name,
                   "there is a hole of {} bytes before its data", tensor->bytes.data() - place);
     }
-    place = end_of(tensor);
+    place = tensor->bytes.data() + tensor->bytes.size();
   }
   const auto unused = static_cast<size_t>(data.data() + data.size() - place);
   if (unused > 0) {
@@ -165,10 +154,5 @@ SafetensorsIndex SafetensorsIndex::parse(std::span<const std::byte> bytes, std::
   check_layout(index.tensors, data, file);
   return index;
 }
-
-SafetensorsFile::SafetensorsFile(const std::string& path)
-    : file(path),
-      index(
-          SafetensorsIndex::parse(file.bytes(), std::filesystem::path(path).filename().string())) {}
 
 }  // namespace cohort::model

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/mapped_file.h"
 #include "model/tensor_view.h"
 
 namespace cohort::model {
@@ -27,12 +26,6 @@ struct SafetensorsIndex {
   static SafetensorsIndex parse(std::span<const std::byte> bytes, std::string_view file);
 };
 
-/// A mapped safetensors file with its index.
-struct SafetensorsFile {
-  explicit SafetensorsFile(const std::string& path);
-
-  MappedFile file;
-  SafetensorsIndex index;  // points into `file`
-};
+using SafetensorsFile = IndexedFile<SafetensorsIndex>;
 
 }  // namespace cohort::model

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iterator>
 
 namespace cohort::model {
@@ -30,6 +31,23 @@ std::optional<int64_t> stored_bytes(TensorType type, std::span<const int64_t> sh
     if (__builtin_mul_overflow(nonempty, dim == 0 ? 1 : dim, &nonempty)) return std::nullopt;
   }
   return empty ? 0 : nonempty / t.block_elements;
+}
+
+std::vector<const TensorView*> by_place(std::span<const TensorView> tensors,
+                                        std::string_view file) {
+  std::vector<const TensorView*> sorted;
+  for (const TensorView& tensor : tensors) sorted.push_back(&tensor);
+  const auto place = [](const TensorView* tensor) {
+    return std::pair(tensor->bytes.data(), tensor->bytes.data() + tensor->bytes.size());
+  };
+  std::ranges::sort(sorted, {}, place);
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    if (place(sorted[i]).first < place(sorted[i - 1]).second) {
+      fail_tensor(ErrorKind::kInvalidRequest, file, sorted[i]->name, "its data overlap those of {}",
+                  printable(sorted[i - 1]->name));
+    }
+  }
+  return sorted;
 }
 
 std::string shape_text(std::span<const int64_t> shape) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "base/printable.h"
 
 namespace cohort::model {
@@ -100,6 +102,21 @@ struct TensorView {
 ///   returns  nullopt if a dimension is negative, the innermost one is no whole number of blocks,
 ///            or the product leaves int64 (an empty tensor's other dimensions count for it, too)
 std::optional<int64_t> stored_bytes(TensorType type, std::span<const int64_t> shape);
+
+/// The tensors of one file in the order of their bytes.
+///   throws  Error{kInvalidRequest} naming two that share bytes
+std::vector<const TensorView*> by_place(std::span<const TensorView> tensors, std::string_view file);
+
+/// A mapped checkpoint file and its index.
+template <class Index>
+struct IndexedFile {
+  explicit IndexedFile(const std::string& path)
+      : file(path),
+        index(Index::parse(file.bytes(), std::filesystem::path(path).filename().string())) {}
+
+  MappedFile file;
+  Index index;  // points into `file`
+};
 
 /// The shape as "[2, 3]".
 std::string shape_text(std::span<const int64_t> shape);

@@ -188,6 +188,21 @@ def test_requests_that_left_the_queue_cost_nothing(server, client, model):
     assert time.monotonic() - begin < 15
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_has_no_more_to_send_gets_its_answer(server, client, model, stream):
+    body = json.dumps({"model": model, "messages": MESSAGES, "stream": stream, "max_tokens": 8}).encode()
+    head = (f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode()
+    with socket.create_connection((server.host, server.port)) as connection:
+        connection.sendall(head + body)
+        connection.shutdown(socket.SHUT_WR)
+        response = http.client.HTTPResponse(connection)
+        response.begin()  # passes over 100 Continue, with which the server asks who is there
+        assert response.status == 200
+        text = response.read().decode()
+    assert text.endswith("data: [DONE]\n\n") if stream else json.loads(text)["choices"]
+
+
 def test_leaving_a_stream_of_the_client(client, model):
     for _ in range(3):
         stream = chat(client, model, stream=True, max_tokens=1500, extra_body={"ignore_eos": True})

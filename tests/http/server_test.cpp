@@ -1,80 +1,27 @@
-// The real server on a free port, in front of the echo service, over raw sockets.
+// What is answered, what is refused, and what is too slow or too large.
 #include "http/server.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <memory>
 #include <thread>
 #include <vector>
 
-#include "api/openai.h"
 #include "base/error.h"
-#include "tests/support/echo_service.h"
-#include "tests/support/raw_client.h"
+#include "tests/http/scene.h"
 
 namespace cohort::http {
 namespace {
 
-using namespace std::chrono_literals;
-using cohort::testing::EchoOptions;
-using cohort::testing::EchoService;
-using cohort::testing::RawClient;
-using cohort::testing::RawResponse;
+using Limits = Http;
+using Slowness = Http;
+using Backpressure = Http;
+using Streams = Http;
+using Failure = Http;
+using Start = Http;
 
-ServerOptions quick_options() {
-  ServerOptions options;
-  options.port = 0;
-  options.drain_timeout = 5s;
-  return options;
-}
-
-/// A service and a server that was started in front of it.
-struct Running {
-  explicit Running(EchoOptions echo = {}, ServerOptions options = quick_options())
-      : service(echo), server(api::openai_routes(service), options) {
-    server.start();
-  }
-  RawClient client(int receive_buffer_bytes = 0) {
-    return RawClient(server.port(), receive_buffer_bytes);
-  }
-
-  EchoService service;
-  Server server;
-};
-
-std::string get(std::string_view path, std::string_view headers = "") {
-  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) +
-         "\r\n";
-}
-
-std::string post(std::string_view path, std::string_view body, std::string_view headers = "") {
-  return "POST " + std::string(path) +
-         " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
-         std::string(headers) + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
-         std::string(body);
-}
-
-std::string complete(std::string_view fields) {
-  return post("/v1/completions", "{\"prompt\":\"hello\"" + std::string(fields) + "}");
-}
-
-constexpr std::string_view kEndless =
-    R"(,"ignore_eos":true,"temperature":1,"max_tokens":4000,"stream":true)";
-
-template <class Condition>
-bool within(std::chrono::milliseconds patience, Condition holds) {
-  const auto end = std::chrono::steady_clock::now() + patience;
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(1ms);
-  }
-  return true;
-}
-
-TEST(Server, KeepsAConnectionOverRequests) {
-  Running running;
-  auto client = running.client();
+TEST_F(Http, KeepsAConnectionOverRequests) {
+  auto client = connect();
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(client.send(get("/health")));
     const RawResponse response = client.read_response();
@@ -87,17 +34,15 @@ TEST(Server, KeepsAConnectionOverRequests) {
   }
 }
 
-TEST(Server, ClosesWhenAsked) {
-  Running running;
-  auto client = running.client();
+TEST_F(Http, ClosesWhenAsked) {
+  auto client = connect();
   client.send(get("/health", "Connection: close\r\n"));
   EXPECT_EQ(client.read_response().status, 200);
   EXPECT_TRUE(client.closed_within(1s));
 }
 
-TEST(Server, AnswersPipelinedRequestsInOrder) {
-  Running running;
-  auto client = running.client();
+TEST_F(Http, AnswersPipelinedRequestsInOrder) {
+  auto client = connect();
   ASSERT_TRUE(
       client.send(complete(R"(,"stream":true)") + get("/nothing") + complete("") + get("/health")));
   EXPECT_TRUE(client.read_response().body.ends_with("[DONE]\n\n"));
@@ -106,28 +51,25 @@ TEST(Server, AnswersPipelinedRequestsInOrder) {
   EXPECT_EQ(client.read_response().body, R"({"status":"ok"})");
 }
 
-TEST(Server, KeepsWhatArrivesDuringAStreamForLater) {
-  EchoOptions echo;
+TEST_F(Http, KeepsWhatArrivesDuringAStreamForLater) {
   echo.token_time = 2ms;
-  Running running(echo);
-  auto client = running.client();
+  auto client = connect();
   client.send(complete(R"(,"ignore_eos":true,"max_tokens":50,"stream":true)"));
   client.read_until("data: ");
   client.send(get("/health"));
   client.read_until("data: [DONE]\n\n");
   client.read_until("0\r\n\r\n");
   EXPECT_EQ(client.read_response().body, R"({"status":"ok"})");
-  EXPECT_EQ(running.service.cancelled(), 0u);
+  EXPECT_EQ(service().cancelled(), 0u);
 }
 
-TEST(Server, SpeaksHttp10) {
-  Running running;
-  auto client = running.client();
+TEST_F(Http, SpeaksHttp10) {
+  auto client = connect();
   client.send("GET /health HTTP/1.0\r\n\r\n");
   EXPECT_EQ(client.read_response().status, 200);
   EXPECT_TRUE(client.closed_within(1s));
 
-  auto streaming = running.client();
+  auto streaming = connect();
   const std::string body = R"({"prompt":"ab","stream":true})";
   streaming.send(
       "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
@@ -138,9 +80,8 @@ TEST(Server, SpeaksHttp10) {
   EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
 }
 
-TEST(Server, TakesChunkedBodiesAndExpect) {
-  Running running;
-  auto client = running.client();
+TEST_F(Http, TakesChunkedBodiesAndExpect) {
+  auto client = connect();
   client.send(
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
       "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -158,9 +99,8 @@ TEST(Server, TakesChunkedBodiesAndExpect) {
   EXPECT_EQ(client.read_response().status, 200);
 }
 
-TEST(Server, AnswersHeadAndOptions) {
-  Running running;
-  auto client = running.client();
+TEST_F(Http, AnswersHeadAndOptions) {
+  auto client = connect();
   client.send("HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const RawResponse head = client.read_response(true);
   EXPECT_EQ(head.status, 200);
@@ -169,20 +109,19 @@ TEST(Server, AnswersHeadAndOptions) {
       "OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
       "Origin: http://localhost:3000\r\n"
       "Access-Control-Request-Headers: authorization,x-stainless-os\r\n\r\n");
-  const RawResponse options = client.read_response();
-  EXPECT_EQ(options.status, 204);
+  const RawResponse preflight = client.read_response();
+  EXPECT_EQ(preflight.status, 204);
   for (const char* line :
        {"Allow: POST, OPTIONS\r\n", "Access-Control-Allow-Origin: http://localhost:3000\r\n",
         "Access-Control-Allow-Headers: authorization,x-stainless-os\r\n"}) {
-    EXPECT_NE(options.head.find(line), std::string::npos) << options.head;
+    EXPECT_NE(preflight.head.find(line), std::string::npos) << preflight.head;
   }
   client.send("DELETE /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(client.read_response().status, 405);
 }
 
-TEST(Server, GivesAForeignPageNothing) {
-  Running running;
-  auto client = running.client();
+TEST_F(Http, GivesAForeignPageNothing) {
+  auto client = connect();
   client.send(get("/v1/models", "Origin: http://evil.com\r\n"));
   const RawResponse response = client.read_response();
   EXPECT_EQ(response.status, 403);
@@ -193,7 +132,7 @@ TEST(Server, GivesAForeignPageNothing) {
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
       "Content-Length: 15\r\n\r\n{\"prompt\":\"abc\"}");
   EXPECT_EQ(client.read_response().status, 415);
-  EXPECT_EQ(running.service.tokens_made(), 0u);
+  EXPECT_EQ(service().tokens_made(), 0u);
 }
 
 struct Malformed {
@@ -205,17 +144,16 @@ void PrintTo(const Malformed& malformed, std::ostream* out) {
   *out << malformed.request.substr(0, 100);
 }
 
-class MalformedHttp : public ::testing::TestWithParam<Malformed> {};
+class MalformedHttp : public Http, public ::testing::WithParamInterface<Malformed> {};
 
 TEST_P(MalformedHttp, IsRefusedAndEndsTheConnection) {
-  Running running;
-  auto client = running.client();
+  auto client = connect();
   client.send(GetParam().request);
   const RawResponse response = client.read_response();
   EXPECT_EQ(response.status, GetParam().status) << response.head;
   client.close_writing();
   EXPECT_TRUE(client.closed_within(3s));
-  EXPECT_EQ(running.service.tokens_made(), 0u);
+  EXPECT_EQ(service().tokens_made(), 0u);
 }
 
 const std::string kPostHead =
@@ -266,75 +204,66 @@ INSTANTIATE_TEST_SUITE_P(
                   431},
         Malformed{"GET /" + std::string(10 << 20, 'x'), 431}));
 
-TEST(Limits, AHundredThousandHeadersAreTooMany) {
-  Running running;
-  auto client = running.client();
+TEST_F(Limits, AHundredThousandHeadersAreTooMany) {
+  auto client = connect();
   std::string headers;
   for (int i = 0; i < 100'000; ++i) headers += "X-" + std::to_string(i) + ": 1\r\n";
   client.send(get("/health", headers));
   EXPECT_EQ(client.read_response().status, 431);
 }
 
-TEST(Limits, ALargeBodyIsRefusedBeforeItIsRead) {
-  Running running;
-  auto client = running.client();
+TEST_F(Limits, ALargeBodyIsRefusedBeforeItIsRead) {
+  auto client = connect();
   client.send(kPostHead + "Content-Length: 104857600\r\n\r\n");
   EXPECT_EQ(client.read_response().status, 413);
 }
 
-TEST(Limits, ALargeBodyIsRefusedEvenWhenItIsSentAnyway) {
-  Running running;
-  auto client = running.client();
+TEST_F(Limits, ALargeBodyIsRefusedEvenWhenItIsSentAnyway) {
+  auto client = connect();
   client.send(kPostHead + "Content-Length: 40000000\r\n\r\n" + std::string(4'000'000, ' '));
   EXPECT_EQ(client.read_response().status, 413);
 }
 
-TEST(Limits, AChunkedBodyCountsToo) {
-  ServerOptions options = quick_options();
+TEST_F(Limits, AChunkedBodyCountsToo) {
   options.body_bytes_max = 1000;
-  Running running({}, options);
-  auto client = running.client();
+  auto client = connect();
   client.send(kPostHead + "Transfer-Encoding: chunked\r\n\r\n800\r\n" + std::string(2048, ' ') +
               "\r\n0\r\n\r\n");
   EXPECT_EQ(client.read_response().status, 413);
 }
 
-TEST(Limits, BodiesTogetherAreBounded) {
-  ServerOptions options = quick_options();
+TEST_F(Limits, BodiesTogetherAreBounded) {
   options.all_bodies_bytes_max = 1000;
-  Running running({}, options);
-  auto first = running.client();
+  auto first = connect();
   first.send(kPostHead + "Content-Length: 900\r\n\r\n{");
-  auto second = running.client();
+  auto second = connect();
   ASSERT_TRUE(within(2s, [&] {
-    auto probe = running.client();
+    auto probe = connect();
     probe.send(kPostHead + "Content-Length: 200\r\n\r\n" + std::string(200, ' '));
     return probe.read_response().status == 429;
   }));
   first.close();
   EXPECT_TRUE(within(2s, [&] {
-    auto probe = running.client();
+    auto probe = connect();
     probe.send(kPostHead + "Content-Length: 200\r\n\r\n" + std::string(200, ' '));
     return probe.read_response().status == 400;  // read, and found not to be JSON
   }));
 }
 
-TEST(Limits, ConnectionsBeyondTheLimitWait) {
-  ServerOptions options = quick_options();
+TEST_F(Limits, ConnectionsBeyondTheLimitWait) {
   options.connections_max = 2;
-  Running running({}, options);
-  auto first = running.client();
-  auto second = running.client();
+  auto first = connect();
+  auto second = connect();
   first.send(get("/health"));
   EXPECT_EQ(first.read_response().status, 200);
   second.send(get("/health"));
   EXPECT_EQ(second.read_response().status, 200);
-  auto third = running.client();
+  auto third = connect();
   third.send(get("/health"));
   EXPECT_FALSE(third.closed_within(100ms));
   first.close();
   EXPECT_TRUE(within(2s, [&] {
-    auto next = running.client();
+    auto next = connect();
     next.send(get("/health", "Connection: close\r\n"));
     second.close();
     third.close();
@@ -342,14 +271,12 @@ TEST(Limits, ConnectionsBeyondTheLimitWait) {
   }));
 }
 
-TEST(Slowness, OfAHeadOrBodyEndsTheConnection) {
-  ServerOptions options = quick_options();
+TEST_F(Slowness, OfAHeadOrBodyEndsTheConnection) {
   options.idle_timeout = 2s;
   options.header_timeout = 100ms;
   options.body_timeout = 100ms;
-  Running running({}, options);
-  auto slow_head = running.client();
-  auto slow_body = running.client();
+  auto slow_head = connect();
+  auto slow_body = connect();
   slow_body.send(kPostHead + "Content-Length: 16\r\n\r\n{");
   const auto begin = std::chrono::steady_clock::now();
   bool open = true;
@@ -363,120 +290,45 @@ TEST(Slowness, OfAHeadOrBodyEndsTheConnection) {
   EXPECT_TRUE(slow_body.closed_within(1s));
 }
 
-TEST(Slowness, OfAnIdleConnectionEndsIt) {
-  ServerOptions options = quick_options();
+TEST_F(Slowness, OfAnIdleConnectionEndsIt) {
   options.idle_timeout = 100ms;
-  Running running({}, options);
-  auto client = running.client();
+  auto client = connect();
   EXPECT_TRUE(client.closed_within(1s));
 }
 
-TEST(Disconnect, MidStreamCancelsAtOnce) {
-  EchoOptions echo;
-  echo.token_time = 1ms;
-  Running running(echo);
-  auto client = running.client();
-  client.send(complete(kEndless));
-  client.read_until("data: ");
-  EXPECT_EQ(running.service.running(), 1u);
-  client.close();
-  EXPECT_TRUE(within(100ms, [&] { return running.service.running() == 0; }));
-  EXPECT_EQ(running.service.cancelled(), 1u);
-}
-
-TEST(Disconnect, ByResetCancelsToo) {
-  EchoOptions echo;
-  echo.token_time = 1ms;
-  Running running(echo);
-  auto client = running.client();
-  client.send(complete(kEndless));
-  client.read_until("data: ");
-  client.reset();
-  EXPECT_TRUE(within(100ms, [&] { return running.service.cancelled() == 1; }));
-}
-
-class SilentEngine : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(SilentEngine, IsCancelledByADisconnect) {
-  EchoOptions echo;
-  echo.silent = true;
-  Running running(echo);
-  auto client = running.client();
-  client.send(complete(GetParam()));
-  ASSERT_TRUE(within(2s, [&] { return running.service.running() == 1; }));
-  std::this_thread::sleep_for(20ms);
-  client.close();
-  EXPECT_TRUE(within(100ms, [&] { return running.service.cancelled() == 1; }));
-}
-
-INSTANTIATE_TEST_SUITE_P(Forms, SilentEngine, ::testing::Values("", R"(,"stream":true)"));
-
-TEST(Disconnect, OfManyAtOnceFreesThemAll) {
-  EchoOptions echo;
-  echo.token_time = 1ms;
-  Running running(echo);
-  {
-    std::vector<std::unique_ptr<RawClient>> clients;
-    for (int i = 0; i < 50; ++i) {
-      clients.push_back(std::make_unique<RawClient>(running.server.port()));
-      clients.back()->send(complete(i % 2 ? kEndless : R"(,"ignore_eos":true)"));
-    }
-    ASSERT_TRUE(within(5s, [&] { return running.service.running() == 50; }));
-  }
-  EXPECT_TRUE(within(2s, [&] { return running.service.running() == 0; }));
-  EXPECT_EQ(running.service.cancelled(), 50u);
-}
-
-TEST(Disconnect, ByFloodingBehindAStreamIsADisconnect) {
-  EchoOptions echo;
-  echo.token_time = 1ms;
-  Running running(echo);
-  auto client = running.client();
-  client.send(complete(kEndless));
-  client.read_until("data: ");
-  for (int i = 0; i < 100 && client.send(std::string(10'000, 'x')); ++i) continue;
-  EXPECT_TRUE(within(2s, [&] { return running.service.cancelled() == 1; }));
-}
-
-TEST(Backpressure, AReaderThatNeverReadsHoldsTheEngineAndIsCutOff) {
-  EchoOptions echo;
+TEST_F(Backpressure, AReaderThatNeverReadsHoldsTheEngineAndIsCutOff) {
   echo.context_tokens = 10'000'000;
-  ServerOptions options = quick_options();
   options.write_timeout = 500ms;
-  Running running(echo, options);
-  auto client = running.client(4096);
+  auto client = connect(4096);
   client.send(complete(R"(,"ignore_eos":true,"temperature":1,"stream":true)"));
   size_t before = 0;
   ASSERT_TRUE(within(5s, [&] {
-    const size_t now = running.service.tokens_made();
+    const size_t now = service().tokens_made();
     const bool stopped = now > 0 && now == before;
     before = now;
     std::this_thread::sleep_for(50ms);
     return stopped;
   }));
-  EXPECT_LT(running.service.tokens_made(), 100'000u);
-  EXPECT_TRUE(within(3s, [&] { return running.service.cancelled() == 1; }));
+  EXPECT_LT(service().tokens_made(), 100'000u);
+  EXPECT_TRUE(within(3s, [&] { return service().cancelled() == 1; }));
 }
 
-TEST(Streams, SendCommentsWhileTheEngineIsSilent) {
-  EchoOptions echo;
+TEST_F(Streams, SendCommentsWhileTheEngineIsSilent) {
   echo.silent = true;
-  ServerOptions options = quick_options();
   options.stream_comment_interval = 30ms;
-  Running running(echo, options);
-  auto client = running.client();
+  auto client = connect();
   client.send(complete(R"(,"stream":true)"));
   EXPECT_NE(client.read_until(": waiting\n\n").find("text/event-stream"), std::string::npos);
   EXPECT_TRUE(client.read_until(": waiting\n\n").ends_with(": waiting\n\n"));
 }
 
-TEST(Streams, OfManyClientsAreComplete) {
-  Running running;
+TEST_F(Streams, OfManyClientsAreComplete) {
   std::vector<std::thread> threads;
   std::atomic<int> complete_answers = 0;
+  server();  // before the threads look
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&] {
-      auto client = running.client();
+      auto client = connect();
       for (int i = 0; i < 10; ++i) {
         client.send(complete(R"(,"ignore_eos":true,"max_tokens":200,"stream":true)"));
         const RawResponse response = client.read_response();
@@ -493,11 +345,9 @@ TEST(Streams, OfManyClientsAreComplete) {
   EXPECT_EQ(complete_answers, 80);
 }
 
-TEST(Failure, MidStreamEndsWithoutDone) {
-  EchoOptions echo;
+TEST_F(Failure, MidStreamEndsWithoutDone) {
   echo.fail_at = 2;
-  Running running(echo);
-  auto client = running.client();
+  auto client = connect();
   client.send(complete(R"(,"stream":true)"));
   const RawResponse response = client.read_response();
   EXPECT_EQ(response.status, 200);
@@ -509,9 +359,8 @@ TEST(Failure, MidStreamEndsWithoutDone) {
   EXPECT_EQ(client.read_response().status, 500);
 }
 
-TEST(Failure, OfTheTemplateIsTheCallers) {
-  Running running;
-  auto client = running.client();
+TEST_F(Failure, OfTheTemplateIsTheCallers) {
+  auto client = connect();
   client.send(
       post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"refuse me"}]})"));
   const RawResponse response = client.read_response();
@@ -519,44 +368,9 @@ TEST(Failure, OfTheTemplateIsTheCallers) {
   EXPECT_NE(response.body.find(R"(the chat template refuses: \"refuse me\")"), std::string::npos);
 }
 
-TEST(Stop, LetsRunningAnswersEnd) {
-  EchoOptions echo;
-  echo.token_time = 1ms;
-  Running running(echo);
-  auto idle = running.client();
-  auto client = running.client();
-  client.send(complete(R"(,"ignore_eos":true,"max_tokens":200,"stream":true)"));
-  client.read_until("data: ");
-  std::thread stopping([&] { running.server.stop(); });
-  EXPECT_TRUE(idle.closed_within(1s));
-  EXPECT_NE(client.read_until("data: [DONE]\n\n").find("[DONE]"), std::string::npos);
-  EXPECT_TRUE(client.closed_within(3s));
-  client.close();
-  stopping.join();
-  EXPECT_EQ(running.service.cancelled(), 0u);
-  EXPECT_THROW(running.client(), std::runtime_error);
-}
-
-TEST(Stop, CutsWhatDoesNotEndInTime) {
-  EchoOptions echo;
-  echo.silent = true;
-  ServerOptions options = quick_options();
-  options.drain_timeout = 50ms;
-  Running running(echo, options);
-  auto client = running.client();
-  client.send(complete(""));
-  ASSERT_TRUE(within(2s, [&] { return running.service.running() == 1; }));
-  const auto begin = std::chrono::steady_clock::now();
-  running.server.stop();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
-  EXPECT_TRUE(within(1s, [&] { return running.service.cancelled() == 1; }));
-}
-
-TEST(Start, OnAPortInUseSaysSo) {
-  Running running;
-  ServerOptions options = quick_options();
-  options.port = running.server.port();
-  Server second(api::openai_routes(running.service), options);
+TEST_F(Start, OnAPortInUseSaysSo) {
+  options.port = server().port();
+  Server second(api::openai_routes(service()), options);
   try {
     second.start();
     FAIL() << "the port is taken";

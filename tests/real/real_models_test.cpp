@@ -169,7 +169,7 @@ TEST_P(RealModels, TemplateTextAndIdsOfEveryPrompt) {
   }
   std::set<int32_t> ends;
   for (int32_t id : list<int32_t>(golden_.at("eos_token_ids"))) ends.insert(id);
-  EXPECT_EQ(serving::end_tokens(checkpoint, tokenizer, 1 << 20), ends);
+  EXPECT_EQ(serving::end_tokens(checkpoint, tokenizer, tokenizer.vocab_size()), ends);
 }
 
 /// Every recorded value is met, and nothing that is not recorded is larger.
