@@ -6,7 +6,7 @@ cohort_room(kernels_cpu SOURCES kernels/cpu/*.cpp kernels/cpu/encodings/*.cpp DE
 # g++ 12 reports the "undefined" operands inside its own AVX-512 header.
 set_source_files_properties(src/kernels/cpu/target_avx512.cpp PROPERTIES
   COMPILE_OPTIONS "-Wno-maybe-uninitialized;-Wno-uninitialized")
-cohort_room(kv SOURCES kv/*.cpp DEPENDS cohort_kernels_cpu)
+cohort_room(kv SOURCES kv/*.cpp kv/codecs/*.cpp DEPENDS cohort_kernels_cpu)
 # The part of the model room that reads checkpoint files.
 cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_metadata.cpp
   model/quantization.cpp model/safetensors.cpp model/tensor_view.cpp

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <boost/json.hpp>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "kv/attention_cache.h"
+
+namespace cohort::kv {
+
+/// How the elements of a saved tensor are stored, little-endian.
+enum class SavedType : uint8_t { kF32, kBF16, kF16, kU32, kU8, kI8 };
+struct SavedTypeInfo {
+  SavedType type;
+  std::string_view name;
+  size_t bytes;
+};
+inline constexpr SavedTypeInfo kSavedTypes[] = {
+    {SavedType::kF32, "F32", 4}, {SavedType::kBF16, "BF16", 2}, {SavedType::kF16, "F16", 2},
+    {SavedType::kU32, "U32", 4}, {SavedType::kU8, "U8", 1},     {SavedType::kI8, "I8", 1},
+};
+constexpr const SavedTypeInfo& info(SavedType type) {
+  return kSavedTypes[static_cast<size_t>(type)];
+}
+
+/// A tensor of a saved cache, without its elements. Row-major.
+struct TensorSpec {
+  std::string name;
+  SavedType type = SavedType::kU8;
+  std::vector<int64_t> shape;
+
+  size_t bytes() const {
+    size_t count = info(type).bytes;
+    for (const int64_t dim : shape) count *= static_cast<size_t>(dim);
+    return count;
+  }
+  bool operator==(const TensorSpec&) const = default;
+};
+/// For errors: "'keys' BF16 [2, 100, 64]".
+std::string words(const TensorSpec& tensor);
+
+using Bytes = std::span<const std::byte>;
+/// Takes what is written, piece by piece. A piece lives until the call returns.
+using Sink = std::function<void(Bytes)>;
+
+/// What the form of a saved cache depends on, beside its signature.
+struct CacheState {
+  int64_t offset = 0;
+  bool converted = false;
+};
+
+/// A cache as it is saved: the fields of its header and its tensors.
+struct CacheLayout {
+  boost::json::object header;
+  std::vector<TensorSpec> tensors;
+};
+
+/// How caches of one family are saved. The layout follows from a cache's signature and a state, so
+/// a reader knows it before it touches the cache.
+class CacheCodec {
+ public:
+  /// Adds the codec's own fields and tensors of a cache like this one in that state.
+  virtual void describe(const LayerCache& cache, CacheState state, CacheLayout& layout) const = 0;
+  /// Writes the bytes of tensor `index` of the layout.
+  virtual void write(const LayerCache& cache, size_t index, const Sink& sink) const = 0;
+  /// Fills an empty cache.
+  ///   tensors  as long as the layout of `state` says
+  ///   throws   Error{kOverloaded} without memory; then the cache is only good for destruction
+  virtual void read(std::span<const Bytes> tensors, CacheState state, LayerCache& cache) const = 0;
+
+ protected:
+  ~CacheCodec() = default;
+};
+
+/// One file of this folder each.
+const CacheCodec& dense_codec();
+const CacheCodec& affine_codec();
+const CacheCodec& turboquant_codec();
+const CacheCodec& paged_codec();
+const CacheCodec& recurrent_codec();
+
+/// The fields that all forms of an attention cache share: its window (from "firstPosition" on,
+/// every token is held; beside it, blocks below "keep"), its change of precision and its encoding.
+void describe_attention(const AttentionCache& cache, CacheState state, boost::json::object& header);
+
+}  // namespace cohort::kv

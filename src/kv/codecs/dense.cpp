@@ -1,0 +1,39 @@
+// Dense caches: keys and values [kv_heads, tokens, head_dim], bf16 or f32.
+
+#include "kv/codecs/planes.h"
+
+namespace cohort::kv {
+namespace {
+
+using kernels::cpu::KvGeometry;
+
+// In a block, the channels of a key lie sixteen elements apart.
+template <size_t size>
+void save_key(const KvGeometry& g, const std::byte* head, int slot, std::byte* row) {
+  const std::byte* from = key_stream(g, head, slot, 0) + slot % 16 * size;
+  for (int d = 0; d < g.head_dim; ++d) std::memcpy(row + d * size, from + d * 16 * size, size);
+}
+
+template <size_t size>
+void load_key(const KvGeometry& g, std::byte* head, int slot, const std::byte* row) {
+  std::byte* to = key_stream(g, head, slot, 0) + slot % 16 * size;
+  for (int d = 0; d < g.head_dim; ++d) std::memcpy(to + d * 16 * size, row + d * size, size);
+}
+
+std::vector<Plane> planes(const KvGeometry& g) {
+  if (g.encoding.key_bits == 16) {
+    return {{"keys", SavedType::kBF16, g.head_dim, save_key<2>, load_key<2>},
+            {"values", SavedType::kBF16, g.head_dim, save_value, load_value}};
+  }
+  return {{"keys", SavedType::kF32, g.head_dim, save_key<4>, load_key<4>},
+          {"values", SavedType::kF32, g.head_dim, save_value, load_value}};
+}
+
+}  // namespace
+
+const CacheCodec& dense_codec() {
+  static const PlaneCodec codec(planes);
+  return codec;
+}
+
+}  // namespace cohort::kv

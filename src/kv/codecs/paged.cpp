@@ -1,0 +1,77 @@
+// Any attention cache with its blocks as they are in memory, and a table that says which block of
+// the file holds which 64 positions. What is behind the offset in the last block means nothing.
+
+#include <cstring>
+
+#include "kv/codecs/codec.h"
+
+namespace cohort::kv {
+namespace {
+
+using kernels::cpu::kBlockTokens;
+using kernels::cpu::KvGeometry;
+
+class PagedCodec final : public CacheCodec {
+ public:
+  void describe(const LayerCache& cache, CacheState state, CacheLayout& layout) const override {
+    const auto& attention = static_cast<const AttentionCache&>(cache);
+    describe_attention(attention, state, layout.header);
+    boost::json::array table;
+    int64_t blocks = 0;
+    for (int64_t begin = 0; begin < state.offset; begin += kBlockTokens) {
+      const bool held = attention.holds(static_cast<size_t>(begin / kBlockTokens), state.offset);
+      table.push_back(held ? boost::json::value(blocks++) : boost::json::value(nullptr));
+    }
+    const KvGeometry geometry = attention.geometry(state.converted);
+    const SavedType element = geometry.coded()                   ? SavedType::kU8
+                              : geometry.encoding.key_bits == 16 ? SavedType::kBF16
+                                                                 : SavedType::kF32;
+    layout.header["paged"] = {
+        {"capacityTokens", static_cast<int64_t>(table.size()) * kBlockTokens},
+        {"blockSize", kBlockTokens},
+        {"blockTable", std::move(table)},
+        {"numBlocks", blocks},
+        {"headDim", geometry.head_dim},
+        {"vHeadDim", geometry.head_dim},
+        {"numKvHeads", geometry.kv_heads},
+        {"dtype", info(element).name},
+        {"direct", true},  // attention reads the blocks in place
+    };
+    layout.tensors.push_back(
+        {"blocks", SavedType::kU8, {blocks, static_cast<int64_t>(geometry.block_bytes())}});
+  }
+
+  void write(const LayerCache& cache, size_t, const Sink& sink) const override {
+    const auto& attention = static_cast<const AttentionCache&>(cache);
+    const size_t bytes = attention.geometry().block_bytes();
+    for_each_held(attention, [&](size_t block) { sink(Bytes(attention.block(block), bytes)); });
+  }
+
+  void read(std::span<const Bytes> tensors, CacheState state, LayerCache& cache) const override {
+    auto& attention = static_cast<AttentionCache&>(cache);
+    attention.restore(state.offset, state.converted);
+    const size_t bytes = attention.geometry().block_bytes();
+    const std::byte* from = tensors[0].data();
+    for_each_held(attention, [&](size_t block) {
+      std::memcpy(attention.restored_block(block), from, bytes);
+      from += bytes;
+    });
+  }
+
+ private:
+  template <class Visit>
+  static void for_each_held(const AttentionCache& cache, Visit visit) {
+    for (size_t block = 0; static_cast<int64_t>(block) * kBlockTokens < cache.offset(); ++block) {
+      if (cache.holds(block, cache.offset())) visit(block);
+    }
+  }
+};
+
+}  // namespace
+
+const CacheCodec& paged_codec() {
+  static const PagedCodec codec;
+  return codec;
+}
+
+}  // namespace cohort::kv

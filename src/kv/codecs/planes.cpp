@@ -1,0 +1,101 @@
+#include "kv/codecs/planes.h"
+
+#include <algorithm>
+
+namespace cohort::kv {
+
+using kernels::cpu::kBlockTokens;
+using kernels::cpu::KvGeometry;
+
+namespace {
+
+/// Calls visit(block, its tokens below the offset) for each block that the cache holds in `state`.
+template <class Visit>
+void for_each_held(const AttentionCache& cache, int64_t offset, Visit visit) {
+  for (int64_t begin = 0; begin < offset; begin += kBlockTokens) {
+    const auto block = static_cast<size_t>(begin / kBlockTokens);
+    if (!cache.holds(block, offset)) continue;
+    visit(block, static_cast<int>(std::min<int64_t>(kBlockTokens, offset - begin)));
+  }
+}
+
+size_t row_bytes(const Plane& plane) {
+  return static_cast<size_t>(plane.columns) * info(plane.type).bytes;
+}
+
+}  // namespace
+
+void PlaneCodec::describe(const LayerCache& cache, CacheState state, CacheLayout& layout) const {
+  const auto& attention = static_cast<const AttentionCache&>(cache);
+  describe_attention(attention, state, layout.header);
+  int64_t tokens = 0;
+  for_each_held(attention, state.offset, [&](size_t, int count) { tokens += count; });
+  const KvGeometry geometry = attention.geometry(state.converted);
+  for (const Plane& plane : planes_(geometry)) {
+    layout.tensors.push_back(
+        {std::string(plane.name), plane.type, {geometry.kv_heads, tokens, plane.columns}});
+  }
+}
+
+void PlaneCodec::write(const LayerCache& cache, size_t index, const Sink& sink) const {
+  const auto& attention = static_cast<const AttentionCache&>(cache);
+  const KvGeometry geometry = attention.geometry();
+  const Plane plane = planes_(geometry)[index];
+  const size_t bytes = row_bytes(plane);
+  std::vector<std::byte> rows(kBlockTokens * bytes);
+  for (int h = 0; h < geometry.kv_heads; ++h) {
+    for_each_held(attention, attention.offset(), [&](size_t block, int tokens) {
+      const std::byte* head = attention.block(block) + h * geometry.head_bytes();
+      for (int slot = 0; slot < tokens; ++slot) {
+        plane.save(geometry, head, slot, rows.data() + slot * bytes);
+      }
+      sink(Bytes(rows).first(static_cast<size_t>(tokens) * bytes));
+    });
+  }
+}
+
+void PlaneCodec::read(std::span<const Bytes> tensors, CacheState state, LayerCache& cache) const {
+  auto& attention = static_cast<AttentionCache&>(cache);
+  attention.restore(state.offset, state.converted);
+  const KvGeometry geometry = attention.geometry();
+  size_t index = 0;
+  for (const Plane& plane : planes_(geometry)) {
+    const std::byte* row = tensors[index++].data();
+    for (int h = 0; h < geometry.kv_heads; ++h) {
+      for_each_held(attention, state.offset, [&](size_t block, int tokens) {
+        std::byte* head = attention.restored_block(block) + h * geometry.head_bytes();
+        for (int slot = 0; slot < tokens; ++slot, row += row_bytes(plane)) {
+          plane.load(geometry, head, slot, row);
+        }
+      });
+    }
+  }
+}
+
+void save_key_codes(const KvGeometry& g, const std::byte* head, int slot, std::byte* row) {
+  const int bits = g.encoding.key_bits;
+  for (int d = 0; d < g.head_dim; ++d) {
+    kernels::cpu::write_bits(row, static_cast<size_t>(d) * bits, bits, key_code(g, head, slot, d));
+  }
+}
+
+void load_key_codes(const KvGeometry& g, std::byte* head, int slot, const std::byte* row) {
+  const int bits = g.encoding.key_bits;
+  for (int d = 0; d < g.head_dim; ++d) {
+    const auto code =
+        static_cast<uint8_t>(kernels::cpu::read_bits(row, static_cast<size_t>(d) * bits, bits));
+    put_key_codes(g, head, slot, d, &code, 1);
+  }
+}
+
+void save_value(const KvGeometry& g, const std::byte* head, int slot, std::byte* row) {
+  std::memcpy(row, value_row(g, head, slot),
+              static_cast<size_t>(g.head_dim) * g.encoding.value_bits / 8);
+}
+
+void load_value(const KvGeometry& g, std::byte* head, int slot, const std::byte* row) {
+  std::memcpy(value_row(g, head, slot), row,
+              static_cast<size_t>(g.head_dim) * g.encoding.value_bits / 8);
+}
+
+}  // namespace cohort::kv

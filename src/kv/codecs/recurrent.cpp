@@ -1,0 +1,47 @@
+// Recurrent state: the three arrays of RecurrentState, f32.
+
+#include <cstring>
+
+#include "kernels/cpu/kv_block.h"
+#include "kv/codecs/codec.h"
+#include "kv/recurrent_cache.h"
+
+namespace cohort::kv {
+namespace {
+
+class RecurrentCodec final : public CacheCodec {
+ public:
+  void describe(const LayerCache& cache, CacheState state, CacheLayout& layout) const override {
+    const RecurrentSpec& spec = static_cast<const RecurrentCache&>(cache).spec();
+    const int64_t open = state.offset % kernels::cpu::kBlockTokens;
+    layout.tensors = {
+        {"conv", SavedType::kF32, {spec.conv_tokens, spec.conv_channels}},
+        {"state", SavedType::kF32, {spec.heads, spec.key_dim, spec.value_dim}},
+        {"open", SavedType::kF32, {open, spec.open_width}},
+    };
+  }
+
+  void write(const LayerCache& cache, size_t index, const Sink& sink) const override {
+    sink(cache.arrays()[index]);
+  }
+
+  void read(std::span<const Bytes> tensors, CacheState state, LayerCache& cache) const override {
+    RecurrentState restored;
+    std::vector<float>* const arrays[] = {&restored.conv, &restored.state, &restored.open};
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      arrays[i]->resize(tensors[i].size() / sizeof(float));
+      // An empty array may have no address.
+      if (!tensors[i].empty()) std::memcpy(arrays[i]->data(), tensors[i].data(), tensors[i].size());
+    }
+    static_cast<RecurrentCache&>(cache).restore(state.offset, std::move(restored));
+  }
+};
+
+}  // namespace
+
+const CacheCodec& recurrent_codec() {
+  static const RecurrentCodec codec;
+  return codec;
+}
+
+}  // namespace cohort::kv
