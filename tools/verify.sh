@@ -3,7 +3,7 @@
 # the sanitized server, more random crowds of rows, longer fuzzing, the package. Writes
 # docs/verify-DATE.md, to be committed.
 #   FUZZ_S  seconds for each fuzz target (default 300)
-#   ROUNDS  of random crowds (default 40, about half a minute each on two cores)
+#   ROUNDS  of random crowds (default 40, about a quarter of a minute each on two cores)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 report=docs/verify-$(date +%F).md
