@@ -7,8 +7,14 @@
 
 namespace cohort::kv {
 
+BlockPool::BlockPool(size_t block_bytes, MemoryLimit& limit)
+    : block_bytes_(block_bytes), limit_(limit) {
+  limit_.pools.push_back(this);
+}
+
 BlockPool::~BlockPool() {
   limit_.held_bytes -= held_bytes();
+  std::erase(limit_.pools, this);
 }
 
 BlockId BlockPool::take() {
@@ -41,6 +47,9 @@ size_t BlockPool::open_slab() {
 
 void BlockPool::give_memory(Slab& slab) {
   if (limit_.most_bytes < limit_.held_bytes + slab_bytes()) {
+    for (BlockPool* pool : limit_.pools) pool->shrink(0);  // what they hold for their next row
+  }
+  if (limit_.most_bytes < limit_.held_bytes + slab_bytes()) {
     fail(ErrorKind::kOverloaded,
          "no room for more keys and values: {} MB of {} MB are in use; try again later or raise "
          "--kv-memory-mb",
@@ -59,13 +68,12 @@ void BlockPool::release(BlockId block) noexcept {
   first_open_ = std::min<size_t>(first_open_, block / kSlabBlocks);
   if (slab.used != 0) return;
   --used_slabs_;
-  shrink();
+  // A row that ends and one that begins should not pass memory through the system.
+  shrink(used_slabs_ / 8 + 4);
 }
 
-void BlockPool::shrink() noexcept {
-  // A row that ends and one that begins should not pass memory through the system.
-  const size_t kept = used_slabs_ + used_slabs_ / 8 + 4;
-  for (size_t i = slabs_.size(); i-- > 0 && slabs_with_memory_ > kept;) {
+void BlockPool::shrink(size_t reserve) noexcept {
+  for (size_t i = slabs_.size(); i-- > 0 && slabs_with_memory_ > used_slabs_ + reserve;) {
     if (slabs_[i].used != 0 || slabs_[i].memory.size() == 0) continue;
     slabs_[i].memory = {};
     limit_.held_bytes -= slab_bytes();

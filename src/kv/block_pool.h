@@ -8,10 +8,13 @@
 
 namespace cohort::kv {
 
+class BlockPool;
+
 /// Bytes that all pools of a model may hold together.
 struct MemoryLimit {
   size_t most_bytes = SIZE_MAX;
   size_t held_bytes = 0;
+  std::vector<BlockPool*> pools = {};  // that share it
 };
 
 using BlockId = uint32_t;
@@ -22,7 +25,7 @@ using BlockId = uint32_t;
 class BlockPool {
  public:
   /// `limit` outlives the pool.
-  BlockPool(size_t block_bytes, MemoryLimit& limit) : block_bytes_(block_bytes), limit_(limit) {}
+  BlockPool(size_t block_bytes, MemoryLimit& limit);
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
@@ -60,8 +63,8 @@ class BlockPool {
   /// The lowest slab with a free block and memory, which it is given if there is more to have.
   size_t open_slab();
   void give_memory(Slab& slab);
-  /// Frees the memory of slabs without used blocks, except a reserve.
-  void shrink() noexcept;
+  /// Frees the memory of slabs without used blocks, except `reserve` of them.
+  void shrink(size_t reserve) noexcept;
 
   const size_t block_bytes_;
   MemoryLimit& limit_;

@@ -101,6 +101,19 @@ TEST(BlockPool, UsesFreeBlocksOfAHigherSlabBeforeItGivesUp) {
   EXPECT_THROW(other.take(), Error);
 }
 
+TEST(BlockPool, TakesWhatOtherPoolsHoldForTheirNextRow) {
+  MemoryLimit limit{.most_bytes = 16 * 4096};
+  BlockPool first(4096, limit), second(2048, limit);
+  first.release(first.take());
+  EXPECT_GT(first.held_bytes(), 0U) << "in reserve";
+  const BlockId block = second.take();
+  EXPECT_EQ(first.held_bytes(), 0U);
+  EXPECT_LE(limit.held_bytes, limit.most_bytes);
+  second.release(block);
+  first.check_integrity();
+  second.check_integrity();
+}
+
 TEST(BlockPool, IntegrityFindsACountThatIsOff) {
   MemoryLimit limit;
   BlockPool pool(kBytes, limit);
