@@ -14,12 +14,21 @@ namespace {
 
 using test::random_floats;
 
+/// What blocks hold before something is written to them.
+enum class Fill { kZeros, kOnes, kRandom };
+
 struct Blocks {
-  Blocks(const KvGeometry& geometry, int64_t tokens) {
+  Blocks(const KvGeometry& geometry, int64_t tokens, Fill fill = Fill::kZeros) {
     for (int64_t i = 0; i < (tokens + 63) / 64; ++i) {
-      buffers.emplace_back(geometry.block_bytes());
-      std::memset(buffers.back().data(), 0, geometry.block_bytes());
-      pointers.push_back(buffers.back().data());
+      const size_t bytes = geometry.block_bytes();
+      buffers.emplace_back(bytes);
+      std::byte* data = buffers.back().data();
+      std::memset(data, fill == Fill::kOnes ? 0xff : 0, bytes);
+      if (fill == Fill::kRandom) {
+        const auto random = test::random_bytes(bytes, static_cast<uint32_t>(i));
+        std::memcpy(data, random.data(), bytes);
+      }
+      pointers.push_back(data);
     }
   }
   std::vector<AlignedBuffer> buffers;
@@ -68,9 +77,9 @@ struct Problem {
   }
 
   /// Runs `chunk` tokens at a time on one row.
-  std::vector<float> run(Cpu& cpu, int chunk) {
+  std::vector<float> run(Cpu& cpu, int chunk, Fill fill = Fill::kZeros) {
     std::vector<float> out(static_cast<size_t>(tokens) * step.outputs());
-    Blocks blocks(geometry(), tokens);
+    Blocks blocks(geometry(), tokens, fill);
     for (int t = 0; t < tokens; t += chunk) {
       AttentionStep part = step;
       part.cos_sin = cos_sin.data() + static_cast<ptrdiff_t>(t) * step.rope_dims;
@@ -210,6 +219,23 @@ TEST(Attention, SameBitsForAnyChunkingThreadsAndInstructionSet) {
       }
     }
     ++turn;
+  }
+}
+
+TEST(Attention, WhatUnusedSlotsHoldReachesNoResult) {
+  for (const Case& c : kCases) {
+    Problem p(c, 150);
+    for (const Kernels* kernels : available_kernels()) {
+      Cpu cpu(1, *kernels);
+      for (const int chunk : {5, 64}) {
+        const auto want = p.run(cpu, chunk);
+        for (const Fill fill : {Fill::kOnes, Fill::kRandom}) {
+          const auto out = p.run(cpu, chunk, fill);
+          ASSERT_EQ(std::memcmp(out.data(), want.data(), want.size() * 4), 0)
+              << describe(c) << ' ' << kernels->name << " chunk " << chunk;
+        }
+      }
+    }
   }
 }
 

@@ -94,8 +94,8 @@ TEST(RowCache, RowsThatDieGiveEverythingBack) {
       const auto tokens = static_cast<int64_t>(1 + random() % 100);
       row.reserve(tokens);
       row.commit(random() % 5 != 0 ? tokens : 0);  // else the forward failed
-      if (random() % 4 == 0) rows.push_back(row.clone());
       if (random() % 6 == 0) row.trim(row.trim_floor());
+      if (random() % 4 == 0) rows.push_back(row.clone());
     }
     model.check(rows);
     std::vector<RowCache> moved;

@@ -194,7 +194,14 @@ TEST(RowRecord, EveryFieldOfTheHeaderIsChecked) {
   contains(refused([&](Object& h) { h["caches"].at(1).as_object()["kind"] = "mla"; }), "layer 1");
   contains(refused([&](Object& h) { std::swap(h["caches"].at(0), h["caches"].at(1)); }),
            "shares tensors");
+}
 
+TEST(RowRecord, TheFrameOfARecordIsChecked) {
+  Model model;
+  const Record record = record_of(model.row(30), kPortable);
+  const auto contains = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
   Record changed = record;
   changed[0] = std::byte{'c'};
   contains(refusal_of(changed, model), "COHORTKV");

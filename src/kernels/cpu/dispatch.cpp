@@ -8,7 +8,7 @@ namespace cohort::kernels::cpu {
 
 std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> found;
-#if defined(__x86_64__)
+#if defined(COHORT_WIDE_KERNELS)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("f16c");

@@ -7,6 +7,11 @@
 #include "kernels/cpu/kv_block.h"
 #include "kernels/cpu/packed_matrix.h"
 
+// The wide kernels choose their instructions in GCC's way; clang, which fuzzes, has the plain ones.
+#if defined(__x86_64__) && !defined(__clang__)
+#define COHORT_WIDE_KERNELS
+#endif
+
 namespace cohort::kernels::cpu {
 
 enum class Activation { kSilu, kGeluTanh };

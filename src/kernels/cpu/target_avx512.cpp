@@ -16,7 +16,7 @@
 #include "kernels/cpu/encodings/turboquant.h"
 #include "kernels/cpu/kernels.h"
 
-#if defined(__x86_64__)
+#if defined(COHORT_WIDE_KERNELS)
 
 // After the standard headers: only the code below may use these instructions.
 #pragma GCC push_options
