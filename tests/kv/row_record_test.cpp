@@ -74,6 +74,17 @@ TEST(RowRecord, ARowOfAllFamiliesComesBack) {
   }
 }
 
+TEST(RowRecord, HoldsNothingOfRowsThatUsedTheMemoryBefore) {
+  Model fresh, used;
+  {
+    RowCache other = used.memory.new_row(used.precision);
+    append(other, 150, used.cpu, 9);
+  }
+  for (const CacheForm form : {kPortable, kPaged}) {
+    EXPECT_TRUE(record_of(used.row(10), form) == record_of(fresh.row(10), form));
+  }
+}
+
 TEST(RowRecord, TensorsAreAlignedAndWrittenInPiecesOfABlock) {
   Model model;
   const RowCache row = model.row(700);

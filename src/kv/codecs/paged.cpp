@@ -1,7 +1,9 @@
 // Any attention cache with its blocks as they are in memory, and a table that says which block of
-// the file holds which 64 positions. What is behind the offset in the last block means nothing.
+// the file holds which 64 positions. Slots behind the offset are saved as tokens of zeros: what the
+// block held before is nobody's business.
 
 #include <cstring>
+#include <vector>
 
 #include "kv/codecs/codec.h"
 
@@ -44,7 +46,11 @@ class PagedCodec final : public CacheCodec {
   void write(const LayerCache& cache, size_t, const Sink& sink) const override {
     const auto& attention = static_cast<const AttentionCache&>(cache);
     const size_t bytes = attention.geometry().block_bytes();
-    for_each_held(attention, [&](size_t block) { sink(Bytes(attention.block(block), bytes)); });
+    for_each_held(attention, [&](size_t block) {
+      const int64_t used = attention.offset() - static_cast<int64_t>(block) * kBlockTokens;
+      if (used >= kBlockTokens) return sink(Bytes(attention.block(block), bytes));
+      sink(cleaned(attention.geometry(), attention.block(block), static_cast<int>(used)));
+    });
   }
 
   void read(std::span<const Bytes> tensors, CacheState state, LayerCache& cache) const override {
@@ -59,6 +65,20 @@ class PagedCodec final : public CacheCodec {
   }
 
  private:
+  /// The block with nothing but its first `used` tokens.
+  static std::vector<std::byte> cleaned(const KvGeometry& geometry, const std::byte* block,
+                                        int used) {
+    std::vector<std::byte> copy(geometry.block_bytes());
+    const std::vector<float> zeros(static_cast<size_t>(geometry.head_dim));
+    std::memcpy(copy.data(), block, copy.size());
+    for (int head = 0; head < geometry.kv_heads; ++head) {
+      for (int slot = used; slot < kBlockTokens; ++slot) {
+        store_kv(geometry, copy.data(), head, slot, zeros.data(), zeros.data());
+      }
+    }
+    return copy;
+  }
+
   template <class Visit>
   static void for_each_held(const AttentionCache& cache, Visit visit) {
     for (size_t block = 0; static_cast<int64_t>(block) * kBlockTokens < cache.offset(); ++block) {

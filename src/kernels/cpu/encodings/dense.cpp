@@ -23,6 +23,7 @@ void store(const KvGeometry& g, std::byte* head, int slot, const float* key, con
     E* values = as<E>(value_row(g, head, slot));
     for (int d = 0; d < g.head_dim; ++d) keys[d * 16] = convert(key[d]);
     for (int d = 0; d < g.head_dim; ++d) values[d] = convert(value[d]);
+    for (int d = g.head_dim; d < g.value_stride(); ++d) values[d] = 0;
   };
   if (g.encoding.key_bits == 16) {
     write(uint16_t{}, f32_to_bf16);
