@@ -19,15 +19,16 @@ struct Fit {
   int64_t full_rows = 0;  // rows of the whole context at the same time
 };
 
-std::vector<Fit> fits(const kv::KvScheme& base, const model::ModelShape& shape, size_t room) {
+std::vector<Fit> fits(const kv::KvScheme& base, const model::ModelShape& shape, size_t room,
+                      int64_t chunk) {
   std::vector<Fit> results;
   for (kv::SchemeSummary& scheme : kv::summarize(base, shape.layers)) {
     Fit& fit = results.emplace_back();
     fit.scheme = std::move(scheme);
     if (!fit.scheme.refused.empty()) continue;
     const kv::RowPrecision& precision = fit.scheme.precision;
-    fit.tokens = kv::tokens_that_fit(precision, shape.layers, room, shape.context_tokens);
-    const size_t whole = kv::peak_bytes(precision, shape.layers, shape.context_tokens);
+    fit.tokens = kv::tokens_that_fit(precision, shape.layers, room, shape.context_tokens, chunk);
+    const size_t whole = kv::peak_bytes(precision, shape.layers, shape.context_tokens, chunk);
     fit.full_rows = static_cast<int64_t>(room / std::max<size_t>(whole, 1));
   }
   return results;
@@ -90,7 +91,7 @@ int run_fit(const Settings& settings, const FitOptions& options) {
   const size_t working =
       shape.working_bytes_per_token * static_cast<size_t>(settings.prefill_chunk_tokens);
   const size_t room = memory - std::min(memory, weights + working);
-  const std::vector<Fit> all = fits(scheme, shape, room);
+  const std::vector<Fit> all = fits(scheme, shape, room, settings.prefill_chunk_tokens);
   if (options.json) {
     boost::json::array schemes;
     for (const Fit& fit : all) schemes.push_back(as_json(fit));

@@ -24,18 +24,6 @@ size_t blocks_for(int64_t tokens) {
   return static_cast<size_t>((tokens + kBlockTokens - 1) / kBlockTokens);
 }
 
-std::string words(const KvEncoding& encoding) {
-  switch (encoding.kind) {
-    case KvKind::kAffine:
-      return fmt::format("quant:{}:{}", encoding.key_bits, encoding.group);
-    case KvKind::kTurbo:
-      return fmt::format("turboquant:{}:{}", encoding.key_bits, encoding.value_bits);
-    case KvKind::kDense:
-      break;
-  }
-  return encoding.key_bits == 16 ? "plain:bf16" : "plain:f32";
-}
-
 /// One block from one encoding to another.
 void convert_block(const KvGeometry& from, const std::byte* source, const KvGeometry& to,
                    std::byte* target, int tokens) {
@@ -48,13 +36,13 @@ void convert_block(const KvGeometry& from, const std::byte* source, const KvGeom
   }
 }
 
-/// Blocks that go back if nobody takes them over.
+/// Blocks that go back in the end.
 struct TakenBlocks {
-  BlockPool& pool;
+  BlockPool* pool;
   std::vector<BlockId> ids;
   ~TakenBlocks() {
     for (BlockId block : ids) {
-      if (block != kNone) pool.release(block);
+      if (block != kNone) pool->release(block);
     }
   }
 };
@@ -67,37 +55,12 @@ size_t state_bytes(const LayerCache& cache) {
   return bytes;
 }
 
-BlockPool& BlockPools::of(size_t block_bytes) {
-  return pools_.try_emplace(block_bytes, block_bytes, limit_).first->second;
-}
-
-size_t BlockPools::used_bytes() const {
-  size_t bytes = 0;
-  for (const auto& [size, pool] : pools_) bytes += pool.used_bytes();
-  return bytes;
-}
-
-void BlockPools::check_integrity(const BlockCensus& census) const {
-  size_t held = 0;
-  for (const auto& [size, pool] : pools_) {
-    pool.check_integrity();
-    held += pool.held_bytes();
-    const auto counted = census.find(&pool);
-    for (BlockId block = 0; block < pool.size(); ++block) {
-      const bool seen = counted != census.end() && block < counted->second.size();
-      check(pool.references(block) == (seen ? counted->second[block] : 0),
-            "every reference to a block is held by a cache");
-    }
-  }
-  check(held == limit_.held_bytes, "the pools' memory adds up");
-}
-
 AttentionCache::AttentionCache(const LayerSpec& spec, const LayerPrecision& precision,
                                BlockPools& pools)
     : spec_(spec),
       precision_(precision),
       pools_(&pools),
-      pool_(&pools.of(spec.geometry(precision.at_birth()).block_bytes())) {}
+      pool_(&pools.of(spec.geometry(precision.stored(false)).block_bytes())) {}
 
 AttentionCache::AttentionCache(const AttentionCache& other)
     : LayerCache(other),
@@ -153,14 +116,9 @@ void AttentionCache::reserve(int64_t tokens) {
   if (tokens == 0 || offset_ % kBlockTokens == 0 || pool().references(blocks_[open]) == 1) return;
   const BlockId fresh = pool().take();
   std::memcpy(pool().address(fresh), addresses_[open], pool().block_bytes());
-  replace(open, pool(), fresh);
-}
-
-/// Puts a block of the current pool in the place of one of pool `from`.
-void AttentionCache::replace(size_t index, BlockPool& from, BlockId fresh) noexcept {
-  from.release(blocks_[index]);
-  blocks_[index] = fresh;
-  addresses_[index] = pool().address(fresh);
+  pool().release(blocks_[open]);
+  blocks_[open] = fresh;
+  addresses_[open] = pool().address(fresh);
 }
 
 void AttentionCache::commit(int64_t tokens) noexcept {
@@ -201,22 +159,21 @@ void AttentionCache::drop_from(size_t count) noexcept {
 void AttentionCache::maintain(kernels::cpu::Cpu& cpu) {
   if (!pending() || offset_ < precision_.start) return;
   check(offset_ == precision_.start, "the precision changes at one exact offset");
-  const KvGeometry from = geometry(), to = spec_.geometry(precision_.then);
-  BlockPool& old_pool = pool();
-  BlockPool& new_pool = pools_->of(to.block_bytes());
-  TakenBlocks fresh{new_pool, std::vector<BlockId>(blocks_.size(), kNone)};
+  const KvGeometry from = geometry(false), to = geometry(true);
+  TakenBlocks fresh{&pools_->of(to.block_bytes()), std::vector<BlockId>(blocks_.size(), kNone)};
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    if (blocks_[i] != kNone) fresh.ids[i] = new_pool.take();
+    if (blocks_[i] != kNone) fresh.ids[i] = fresh.pool->take();
   }
   cpu.pool().parallel_for(blocks_.size(), [&](size_t i) {
     if (blocks_[i] == kNone) return;
     const int64_t tokens = offset_ - static_cast<int64_t>(i) * kBlockTokens;
-    convert_block(from, addresses_[i], to, new_pool.address(fresh.ids[i]),
+    convert_block(from, addresses_[i], to, fresh.pool->address(fresh.ids[i]),
                   static_cast<int>(std::min<int64_t>(tokens, kBlockTokens)));
   });
-  pool_ = &new_pool;
+  std::swap(pool_, fresh.pool);
+  std::swap(blocks_, fresh.ids);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    if (blocks_[i] != kNone) replace(i, old_pool, std::exchange(fresh.ids[i], kNone));
+    if (blocks_[i] != kNone) addresses_[i] = pool().address(blocks_[i]);
   }
   converted_ = true;
 }

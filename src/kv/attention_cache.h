@@ -24,26 +24,10 @@ struct LayerPrecision {
   int64_t start = 0;
 
   bool changes() const { return start > 0 && first != then; }
-  const kernels::cpu::KvEncoding& at_birth() const { return start > 0 ? first : then; }
+  const kernels::cpu::KvEncoding& stored(bool converted) const {
+    return changes() && !converted ? first : then;
+  }
   bool operator==(const LayerPrecision&) const = default;
-};
-
-/// The pools of a model, one per block size. They outlive the caches.
-class BlockPools {
- public:
-  explicit BlockPools(size_t most_bytes = SIZE_MAX) : limit_{most_bytes} {}
-  BlockPools(const BlockPools&) = delete;  // pools refer to the limit
-  BlockPools& operator=(const BlockPools&) = delete;
-  BlockPool& of(size_t block_bytes);
-
-  size_t used_bytes() const;
-  size_t held_bytes() const { return limit_.held_bytes; }
-  /// Throws Error{kInternal} unless the references counted in `census` are all there are.
-  void check_integrity(const BlockCensus& census) const;
-
- private:
-  MemoryLimit limit_;
-  std::map<size_t, BlockPool> pools_;
 };
 
 /// K and V of one layer and row, of any encoding: blocks of 64 tokens aligned to position 0. A
@@ -75,7 +59,7 @@ class AttentionCache final : public LayerCache {
   kernels::cpu::KvGeometry geometry() const { return geometry(converted_); }
   /// How they are stored before and after the change of precision.
   kernels::cpu::KvGeometry geometry(bool converted) const {
-    return spec_.geometry(precision_.changes() && !converted ? precision_.first : precision_.then);
+    return spec_.geometry(precision_.stored(converted));
   }
   /// What attention may read and append to; valid until the next reserve or maintain.
   kernels::cpu::KvView view() const { return {geometry().encoding, addresses_.data()}; }
@@ -100,7 +84,6 @@ class AttentionCache final : public LayerCache {
   bool visible_from(size_t block, int64_t position) const;
   void drop(size_t index) noexcept;
   void drop_from(size_t count) noexcept;
-  void replace(size_t index, BlockPool& from, BlockId fresh) noexcept;
 
   const LayerSpec spec_;
   const LayerPrecision precision_;

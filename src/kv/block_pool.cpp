@@ -99,4 +99,29 @@ void BlockPool::check_integrity() const {
         "a block pool's counts add up");
 }
 
+BlockPool& BlockPools::of(size_t block_bytes) {
+  return pools_.try_emplace(block_bytes, block_bytes, limit_).first->second;
+}
+
+size_t BlockPools::used_bytes() const {
+  size_t bytes = 0;
+  for (const auto& [size, pool] : pools_) bytes += pool.used_bytes();
+  return bytes;
+}
+
+void BlockPools::check_integrity(const BlockCensus& census) const {
+  size_t held = 0;
+  for (const auto& [size, pool] : pools_) {
+    pool.check_integrity();
+    held += pool.held_bytes();
+    const auto counted = census.find(&pool);
+    for (BlockId block = 0; block < pool.size(); ++block) {
+      const bool seen = counted != census.end() && block < counted->second.size();
+      check(pool.references(block) == (seen ? counted->second[block] : 0),
+            "every reference to a block is held by a cache");
+    }
+  }
+  check(held == limit_.held_bytes, "the pools' memory adds up");
+}
+
 }  // namespace cohort::kv

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "kernels/cpu/packed_matrix.h"
@@ -74,6 +75,27 @@ class BlockPool {
   size_t used_blocks_ = 0;
   size_t used_slabs_ = 0;
   size_t slabs_with_memory_ = 0;
+};
+
+/// References to the blocks of every pool, counted by those who hold them.
+using BlockCensus = std::map<const BlockPool*, std::vector<uint32_t>>;
+
+/// The pools of a model, one per block size. They outlive the caches.
+class BlockPools {
+ public:
+  explicit BlockPools(size_t most_bytes = SIZE_MAX) : limit_{most_bytes} {}
+  BlockPools(const BlockPools&) = delete;  // pools refer to the limit
+  BlockPools& operator=(const BlockPools&) = delete;
+  BlockPool& of(size_t block_bytes);
+
+  size_t used_bytes() const;
+  size_t held_bytes() const { return limit_.held_bytes; }
+  /// Throws Error{kInternal} unless the references counted in `census` are all there are.
+  void check_integrity(const BlockCensus& census) const;
+
+ private:
+  MemoryLimit limit_;
+  std::map<size_t, BlockPool> pools_;
 };
 
 }  // namespace cohort::kv

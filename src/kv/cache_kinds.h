@@ -24,8 +24,8 @@ std::span<const CacheKind> cache_kinds();
 ///   throws  Error{kUnsupported} naming the cache's signature if there is none
 const CacheKind& kind_of(const LayerCache& cache, CacheForm form);
 
-/// A layer cache that is being saved. Refers to the cache, which must neither change nor die; a
-/// clone may be given to another thread.
+/// A layer cache that is being saved. Refers to the cache, which must neither change nor die
+/// meanwhile. A clone may be read on another thread; it dies on the engine's.
 class SavedCache {
  public:
   SavedCache(const LayerCache& cache, CacheForm form);

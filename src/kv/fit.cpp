@@ -8,25 +8,30 @@ using kernels::cpu::kBlockTokens;
 
 namespace {
 
-/// Bytes of one layer of a row of `tokens` in this encoding.
-size_t layer_bytes(const LayerSpec& spec, const kernels::cpu::KvEncoding& encoding,
-                   int64_t tokens) {
+/// Bytes of one layer of a row of `tokens` in this encoding, at its peak.
+size_t layer_bytes(const LayerSpec& spec, const kernels::cpu::KvEncoding& encoding, int64_t tokens,
+                   int64_t chunk) {
   const auto blocks = [](int64_t count) { return (count + kBlockTokens - 1) / kBlockTokens; };
   int64_t held = blocks(tokens);
-  // A window may begin and end in the middle of a block.
-  if (spec.window > 0) held = std::min(held, blocks(spec.keep) + blocks(spec.window - 1) + 1);
+  // A window gives blocks back after the chunk is written; it may begin in the middle of one.
+  if (spec.window > 0) {
+    held = std::min(held, blocks(spec.keep) + blocks(spec.window - 1 + chunk) + 1);
+  }
   return spec.geometry(encoding).block_bytes() * static_cast<size_t>(held);
 }
 
 /// Bytes of a row of `tokens`, before or after its layers changed their precision.
 size_t row_bytes(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
-                 int64_t tokens, bool changed) {
+                 int64_t tokens, int64_t chunk, bool changed) {
   size_t bytes = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
     if (const auto* spec = std::get_if<LayerSpec>(&layers[i])) {
-      bytes += layer_bytes(*spec, changed ? precision[i].then : precision[i].at_birth(), tokens);
+      bytes += layer_bytes(*spec, precision[i].stored(changed), tokens, chunk);
     } else {
-      bytes += state_bytes(RecurrentCache(std::get<RecurrentSpec>(layers[i])));
+      const auto& recurrent = std::get<RecurrentSpec>(layers[i]);
+      const size_t floats = recurrent.conv_floats() + recurrent.state_floats() +
+                            recurrent.open_floats(kBlockTokens - 1);
+      bytes += 2 * floats * sizeof(float);  // what is and what comes next
     }
   }
   return bytes;
@@ -72,27 +77,27 @@ std::vector<SchemeSummary> summarize(const KvScheme& base,
 }
 
 size_t peak_bytes(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
-                  int64_t tokens) {
+                  int64_t tokens, int64_t chunk) {
   const auto changing = std::ranges::find_if(precision, &LayerPrecision::changes);
-  if (changing == precision.end()) return row_bytes(precision, layers, tokens, true);
+  if (changing == precision.end()) return row_bytes(precision, layers, tokens, chunk, true);
   const int64_t start = changing->start;
-  if (tokens < start) return row_bytes(precision, layers, tokens, false);
+  if (tokens < start) return row_bytes(precision, layers, tokens, chunk, false);
   size_t held_twice = 0;  // layers change one after the other
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto* spec = std::get_if<LayerSpec>(&layers[i]);
     if (spec == nullptr || !precision[i].changes()) continue;
-    held_twice = std::max(held_twice, layer_bytes(*spec, precision[i].then, start));
+    held_twice = std::max(held_twice, layer_bytes(*spec, precision[i].then, start, chunk));
   }
-  return std::max(row_bytes(precision, layers, start, false) + held_twice,
-                  row_bytes(precision, layers, tokens, true));
+  return std::max(row_bytes(precision, layers, start, chunk, false) + held_twice,
+                  row_bytes(precision, layers, tokens, chunk, true));
 }
 
 int64_t tokens_that_fit(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
-                        size_t bytes, int64_t most_tokens) {
+                        size_t bytes, int64_t most_tokens, int64_t chunk) {
   int64_t fits = 0, too_many = most_tokens + 1;
   while (too_many - fits > 1) {
     const int64_t middle = fits + (too_many - fits) / 2;
-    (peak_bytes(precision, layers, middle) <= bytes ? fits : too_many) = middle;
+    (peak_bytes(precision, layers, middle, chunk) <= bytes ? fits : too_many) = middle;
   }
   return fits;
 }

@@ -27,13 +27,13 @@ std::vector<SchemeSummary> summarize(const KvScheme& base, const std::vector<Any
 std::vector<LayerGroup> layer_groups(const RowPrecision& precision,
                                      const std::vector<AnyLayerSpec>& layers);
 
-/// The most that a row which grows to `tokens` holds at any moment: in whole blocks, before and
-/// while its precision changes, too.
+/// The most that a row which grows to `tokens` in chunks of at most `chunk` holds at any moment: in
+/// whole blocks, before and while its precision changes, too.
 size_t peak_bytes(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
-                  int64_t tokens);
+                  int64_t tokens, int64_t chunk);
 
 /// The longest row whose peak is within `bytes`, at most `most_tokens`.
 int64_t tokens_that_fit(const RowPrecision& precision, const std::vector<AnyLayerSpec>& layers,
-                        size_t bytes, int64_t most_tokens);
+                        size_t bytes, int64_t most_tokens, int64_t chunk);
 
 }  // namespace cohort::kv

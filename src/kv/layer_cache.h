@@ -19,9 +19,6 @@ namespace cohort::kv {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-/// References to the blocks of every pool, counted by those who hold them.
-using BlockCensus = std::map<const BlockPool*, std::vector<uint32_t>>;
-
 /// One layer's state for one row. `offset` tokens are committed; a forward writes behind them, and
 /// what it wrote is forgotten by not committing.
 ///   thread  engine
@@ -37,7 +34,8 @@ class LayerCache {
   /// Makes room for `tokens` behind the offset. May be repeated.
   ///   throws  Error{kInternal} if tokens > max_append_tokens(), kOverloaded without memory
   virtual void reserve(int64_t tokens) = 0;
-  /// Makes `tokens` of what was reserved and written part of the state.
+  /// Makes the first `tokens` of what was reserved and written part of the state; of a recurrent
+  /// cache all of them or none.
   virtual void commit(int64_t tokens) noexcept = 0;
   /// The longest append before the state changes its precision: such a change happens at one exact
   /// offset, whatever chunks lead there.
@@ -52,7 +50,8 @@ class LayerCache {
   /// Below it, the state is not what a row that stopped there would have.
   virtual int64_t minimum_reusable_offset() const { return 0; }
 
-  /// A cache of its own over the committed state; shares memory until one of the two writes.
+  /// A cache of its own over the committed state; shares memory until one of the two writes. Made
+  /// right after a commit or before a reserve, and destroyed on the engine thread.
   virtual std::unique_ptr<LayerCache> clone() const = 0;
 
   /// What one more token takes; 0 for state of fixed size.

@@ -13,10 +13,8 @@ RecurrentCache::RecurrentCache(const RecurrentSpec& spec)
     : spec_(spec), current_(std::make_shared<RecurrentState>(sized(0))) {}
 
 RecurrentState RecurrentCache::sized(int64_t offset) const {
-  const auto size = [](int64_t a, int64_t b, int64_t c) { return static_cast<size_t>(a * b * c); };
-  return {std::vector<float>(size(spec_.conv_tokens, spec_.conv_channels, 1)),
-          std::vector<float>(size(spec_.heads, spec_.key_dim, spec_.value_dim)),
-          std::vector<float>(size(offset % kernels::cpu::kBlockTokens, spec_.open_width, 1))};
+  return {std::vector<float>(spec_.conv_floats()), std::vector<float>(spec_.state_floats()),
+          std::vector<float>(spec_.open_floats(offset))};
 }
 
 std::string RecurrentCache::signature() const {

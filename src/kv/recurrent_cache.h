@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cpu/kv_block.h"
 #include "kv/layer_cache.h"
 
 namespace cohort::kv {
@@ -14,6 +15,11 @@ struct RecurrentSpec {
   int open_width = 0;  // floats that the block form keeps of each token of the open block; 0 = none
 
   bool operator==(const RecurrentSpec&) const = default;
+  size_t conv_floats() const { return static_cast<size_t>(conv_tokens) * conv_channels; }
+  size_t state_floats() const { return static_cast<size_t>(heads) * key_dim * value_dim; }
+  size_t open_floats(int64_t offset) const {
+    return static_cast<size_t>(offset % kernels::cpu::kBlockTokens) * open_width;
+  }
 };
 
 /// The state after some tokens, f32. The block form of a recurrence advances `state` by whole

@@ -17,8 +17,8 @@ namespace cohort::kv {
 //         count from the end of the header
 //   end   the SHA-256 of everything before, as 64 hex digits
 
-/// Writes a row record. Refers to the row, which must neither change nor die; a clone may be
-/// given to another thread.
+/// Writes a row record. Refers to the row, which must neither change nor die meanwhile. A
+/// clone may be read on another thread; it dies on the engine's.
 class RowWriter {
  public:
   ///   throws  Error{kUnsupported} if a cache is of no kind that can be saved

@@ -150,7 +150,7 @@ TEST(TurboQuant, CodesScalesAndDecodedValuesEqualTheGoldens) {
           return f16_to_f32(get_scale(scale_at(g, head, array, d / 32, slot)));
         };
         ASSERT_EQ(scale(kKeyScales), k_scale[i / 32]);
-        ASSERT_EQ(scale(kKeyZeros), k_zero[i / 32]);
+        ASSERT_EQ(scale(kKeyOffsets), k_zero[i / 32]);
         ASSERT_NEAR(scale(kValueScales), v_scale[i / 32], 1e-3f * v_scale[i / 32]);
       });
       for (int row = 0; row < kHeads * kTokens; ++row) {

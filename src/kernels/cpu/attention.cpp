@@ -5,8 +5,6 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/encodings/turboquant.h"
-
 namespace cohort::kernels::cpu {
 namespace {
 
@@ -142,13 +140,12 @@ class Attention {
     for (int i = 0; i < tile.count; ++i, state += state_floats()) {
       float* out = out_ + query_index(tile, tile.first + i) * dim;
       for (int d = 0; d < dim; ++d) out[d] = state[kStateHeader + d] / state[1];
-      // Values were summed rotated: a sum is rotated back as well as its terms.
-      if (tile.row->kv.encoding.kind == KvKind::kTurbo) unrotate_values(dim, out);
+      finish_output(tile.row->kv.encoding, dim, out);
     }
   }
 
  private:
-  int value_stride() const { return step_.geometry({}).value_stride(); }  // of any encoding
+  int value_stride() const { return padded(step_.head_dim); }
   ptrdiff_t query_index(const QueryTile& tile, int64_t query) const {
     const int group = step_.heads / step_.kv_heads;
     const ptrdiff_t token = tile.row->first_token + query / group;
@@ -187,8 +184,7 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
   float* queries = nullptr;
   float* states = nullptr;
   ScratchPlan plan;
-  const size_t tile_floats =
-      4 * static_cast<size_t>(kStateHeader + step.geometry({}).value_stride());
+  const size_t tile_floats = 4 * static_cast<size_t>(kStateHeader + padded(step.head_dim));
   plan.add(queries, tokens * static_cast<size_t>(step.outputs()));
   plan.add(states, split ? first_item.back() * tile_floats : 0);
   plan.bind(cpu);

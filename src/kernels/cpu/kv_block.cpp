@@ -12,6 +12,15 @@ const EncodingKind& kind_of(const KvEncoding& encoding) {
 
 }  // namespace
 
+std::string words(const KvEncoding& encoding) {
+  return kind_of(encoding).name(encoding);
+}
+
+void finish_output(const KvEncoding& encoding, int head_dim, float* out) {
+  const auto finish = kind_of(encoding).finish;
+  if (finish != nullptr) finish(head_dim, out);
+}
+
 std::string refusal(const KvEncoding& encoding, int head_dim) {
   return kind_of(encoding).refusal(encoding, head_dim);
 }

@@ -13,8 +13,8 @@ constexpr int kMaxHeadDim = 1024;  // attention keeps heads on the stack
 
 enum class KvKind : uint8_t { kDense, kAffine, kTurbo };
 
-/// How keys and values are stored. Codes of less than 16 bits have a scale (and a zero or a bias)
-/// per `group` channels of one token and head.
+/// How keys and values are stored. Codes of less than 16 bits have a scale (and an offset: a zero
+/// or a bias) per `group` channels of one token and head.
 struct KvEncoding {
   KvKind kind = KvKind::kDense;
   int key_bits = 16;  // of an element; dense: 16 is bf16, 32 is f32
@@ -32,12 +32,17 @@ constexpr KvEncoding turbo_kv(int key_bits, int value_bits) {
   return {KvKind::kTurbo, key_bits, value_bits, 32};
 }
 
+/// Channels of a value row, padding included.
+constexpr int padded(int head_dim) {
+  return (head_dim + 15) / 16 * 16;
+}
+
 /// What a block holds: K and V of 64 tokens of one layer and row. For each kv head, one after the
 /// other:
 ///   keys          [4 tiles][head_dim][16 tokens]: a lane of a kernel is a token
 ///   values        [64 tokens][head_dim]: a lane is a channel; dense rows are padded to 16 channels
-///   key_scales, key_zeros, value_scales, value_zeros
-///                 [head_dim / group][64 tokens] of 16 bits each; turboquant has no value_zeros
+///   key_scales, key_offsets, value_scales, value_offsets
+///                 [head_dim / group][64 tokens] of 16 bits each; turboquant has no value_offsets
 /// Codes are little-endian bit streams: element i of sixteen neighbours at bits [i * b, i * b + b).
 struct KvGeometry {
   int kv_heads;
@@ -46,8 +51,7 @@ struct KvGeometry {
 
   bool coded() const { return encoding.kind != KvKind::kDense; }
   int groups() const { return coded() ? head_dim / encoding.group : 0; }
-  /// Channels of a value row, padding included.
-  int value_stride() const { return (head_dim + 15) / 16 * 16; }
+  int value_stride() const { return padded(head_dim); }
   size_t value_row_bytes() const {
     return static_cast<size_t>(value_stride()) * encoding.value_bits / 8;
   }
@@ -67,8 +71,10 @@ struct KvGeometry {
 };
 
 /// The arrays of scales, in their order in a block.
-enum KvScales { kKeyScales, kKeyZeros, kValueScales, kValueZeros };
+enum KvScales { kKeyScales, kKeyOffsets, kValueScales, kValueOffsets };
 
+/// "plain:bf16", "quant:8:64", "turboquant:8:3".
+std::string words(const KvEncoding& encoding);
 /// Why `encoding` cannot hold heads of this dimension, or "".
 std::string refusal(const KvEncoding& encoding, int head_dim);
 
@@ -77,6 +83,9 @@ std::string refusal(const KvEncoding& encoding, int head_dim);
 ///   thread      one at a time for each sixteen slots: their codes share bytes
 void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slot, const float* key,
               const float* value);
+/// Makes an output of attention, in place, out of a weighted sum of what is stored for values.
+///   out  [head_dim]
+void finish_output(const KvEncoding& encoding, int head_dim, float* out);
 /// What attention reads of that slot, the values of turboquant rotated back. Not fast.
 void load_kv(const KvGeometry& geometry, const std::byte* block, int kv_head, int slot, float* key,
              float* value);

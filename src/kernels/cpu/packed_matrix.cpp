@@ -71,7 +71,8 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   data_ = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded == 0 ? 64 : rounded));
   if (data_ == nullptr) throw std::bad_alloc();
-  if (alignment == kHugePage) ::madvise(data_, rounded, MADV_HUGEPAGE);
+  // Whole ones only: the rest of the last one would be taken from the system and never used.
+  if (alignment == kHugePage) ::madvise(data_, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 AlignedBuffer::~AlignedBuffer() {

@@ -13,10 +13,10 @@ std::vector<Plane> planes(const KvGeometry& g) {
   const int64_t words = int64_t{g.head_dim} * g.encoding.key_bits / 32;
   return {{"keys", SavedType::kU32, words, save_key_codes, load_key_codes},
           scales_plane<kKeyScales>("keyScales", SavedType::kBF16, g),
-          scales_plane<kKeyZeros>("keyBiases", SavedType::kBF16, g),
+          scales_plane<kKeyOffsets>("keyBiases", SavedType::kBF16, g),
           {"values", SavedType::kU32, words, save_value, load_value},
           scales_plane<kValueScales>("valueScales", SavedType::kBF16, g),
-          scales_plane<kValueZeros>("valueBiases", SavedType::kBF16, g)};
+          scales_plane<kValueOffsets>("valueBiases", SavedType::kBF16, g)};
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ std::vector<Plane> planes(const KvGeometry& g) {
   const Plane signed_keys{"kIdx", SavedType::kI8, key_bytes, save_signed_keys, load_signed_keys};
   return {g.encoding.key_bits == 8 ? signed_keys : unsigned_keys,
           scales_plane<kKeyScales>("kScales", SavedType::kF16, g),
-          scales_plane<kKeyZeros>("kZeros", SavedType::kF16, g),
+          scales_plane<kKeyOffsets>("kZeros", SavedType::kF16, g),
           {"vPacked", SavedType::kU8, value_bytes, save_value, load_value},
           scales_plane<kValueScales>("vScales", SavedType::kF16, g)};
 }

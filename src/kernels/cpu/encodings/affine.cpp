@@ -37,6 +37,10 @@ AffineGroup encode_affine(const float* x, int n, int bits, uint8_t* codes) {
 
 namespace {
 
+std::string name(const KvEncoding& encoding) {
+  return fmt::format("quant:{}:{}", encoding.key_bits, encoding.group);
+}
+
 std::string refuse(const KvEncoding& encoding, int head_dim) {
   const int bits = encoding.key_bits, group = encoding.group;
   if ((bits != 4 && bits != 8) || encoding.value_bits != bits) {
@@ -58,11 +62,11 @@ void store(const KvGeometry& g, std::byte* head, int slot, const float* key, con
     const AffineGroup k = encode_affine(key + i * size, size, g.encoding.key_bits, codes);
     put_key_codes(g, head, slot, i * size, codes, size);
     put_scale(scale_at(g, head, kKeyScales, i, slot), f32_to_bf16(k.scale));
-    put_scale(scale_at(g, head, kKeyZeros, i, slot), f32_to_bf16(k.bias));
+    put_scale(scale_at(g, head, kKeyOffsets, i, slot), f32_to_bf16(k.bias));
     const AffineGroup v = encode_affine(value + i * size, size, g.encoding.value_bits, codes);
     put_value_codes(g, head, slot, i * size, codes, size);
     put_scale(scale_at(g, head, kValueScales, i, slot), f32_to_bf16(v.scale));
-    put_scale(scale_at(g, head, kValueZeros, i, slot), f32_to_bf16(v.bias));
+    put_scale(scale_at(g, head, kValueOffsets, i, slot), f32_to_bf16(v.bias));
   }
 }
 
@@ -71,15 +75,15 @@ void load(const KvGeometry& g, const std::byte* head, int slot, float* key, floa
     return bf16_to_f32(get_scale(scale_at(g, head, array, channel / g.encoding.group, slot)));
   };
   for (int d = 0; d < g.head_dim; ++d) {
-    key[d] =
-        scale(kKeyScales, d) * static_cast<float>(key_code(g, head, slot, d)) + scale(kKeyZeros, d);
+    key[d] = scale(kKeyScales, d) * static_cast<float>(key_code(g, head, slot, d)) +
+             scale(kKeyOffsets, d);
     value[d] = scale(kValueScales, d) * static_cast<float>(value_code(g, head, slot, d)) +
-               scale(kValueZeros, d);
+               scale(kValueOffsets, d);
   }
 }
 
 }  // namespace
 
-const EncodingKind kAffineEncoding{KvKind::kAffine, refuse, store, load};
+const EncodingKind kAffineEncoding{name, refuse, store, load, nullptr};
 
 }  // namespace cohort::kernels::cpu

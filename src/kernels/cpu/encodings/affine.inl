@@ -11,7 +11,7 @@ struct AffineKeys {
   }
   static F add_group(const KvHead& head, int group, int part, F dot, F query_sum, F before) {
     const F scale = load_bf16(head.scales(kKeyScales, group) + part * 32);
-    const F bias = load_bf16(head.scales(kKeyZeros, group) + part * 32);
+    const F bias = load_bf16(head.scales(kKeyOffsets, group) + part * 32);
     return fma(scale, dot, fma(bias, query_sum, before));
   }
 };
@@ -32,7 +32,7 @@ struct AffineValues {
   /// Fills scaled[64]; returns the sum of weight * bias.
   static float scale_weights(const KvHead& head, int group, const float* weights, float* scaled) {
     const std::byte* scales = head.scales(kValueScales, group);
-    const std::byte* biases = head.scales(kValueZeros, group);
+    const std::byte* biases = head.scales(kValueOffsets, group);
     F offset = set1(0);
     for (int token = 0; token < kBlockTokens; token += 16) {
       const F weight = load(weights + token);

@@ -5,6 +5,10 @@
 namespace cohort::kernels::cpu {
 namespace {
 
+std::string name(const KvEncoding& encoding) {
+  return encoding.key_bits == 16 ? "plain:bf16" : "plain:f32";
+}
+
 std::string refuse(const KvEncoding& encoding, int) {
   const bool known = encoding.key_bits == 16 || encoding.key_bits == 32;
   if (known && encoding.value_bits == encoding.key_bits && encoding.group == 0) return "";
@@ -42,6 +46,6 @@ void load(const KvGeometry& g, const std::byte* head, int slot, float* key, floa
 
 }  // namespace
 
-const EncodingKind kDenseEncoding{KvKind::kDense, refuse, store, load};
+const EncodingKind kDenseEncoding{name, refuse, store, load, nullptr};
 
 }  // namespace cohort::kernels::cpu

@@ -9,12 +9,14 @@ namespace cohort::kernels::cpu {
 
 /// One kind of encoding; `kv_block.cpp` holds the table of them. `head` is a kv head of a block.
 struct EncodingKind {
-  KvKind kind;
+  std::string (*name)(const KvEncoding& encoding);
   std::string (*refusal)(const KvEncoding& encoding, int head_dim);
   void (*store)(const KvGeometry& geometry, std::byte* head, int slot, const float* key,
                 const float* value);
   void (*load)(const KvGeometry& geometry, const std::byte* head, int slot, float* key,
                float* value);
+  /// Makes an output of attention out of a sum of what is stored for values; null = it is one.
+  void (*finish)(int head_dim, float* out);
 };
 extern const EncodingKind kDenseEncoding, kAffineEncoding, kTurboEncoding;
 

@@ -13,6 +13,7 @@ namespace {
 
 #include "kernels/cpu/encodings/turboquant_tables.inl"
 
+constexpr float kMostF16 = 65504.0f;
 constexpr float kTiny = 1e-8f;  // keeps the division by a scale of zero defined
 
 struct Codebook {
@@ -102,11 +103,11 @@ TurboKeys encode_turbo_keys(const float* x, int bits, uint8_t* codes) {
   const float scale = (high - low) / (top - bottom);
   const float step = scale + kTiny;
   const float zero = std::nearbyint(is_signed ? (high + low) / (2 * step) : low / step);
-  TurboKeys group{f32_to_f16(scale), f32_to_f16(zero)};
+  TurboKeys group{f32_to_f16(std::min(scale, kMostF16)), f32_to_f16(zero)};
   const bool empty = low == 0 && high == 0;
   if (!empty && ((group.scale & 0x7fff) == 0 || !finite_f16(group.zero))) {
     const float middle = low + (high - low) / 2;
-    group = {f32_to_f16(std::clamp(middle, -65504.0f, 65504.0f)), f32_to_f16(1)};
+    group = {f32_to_f16(std::clamp(middle, -kMostF16, kMostF16)), f32_to_f16(1)};
     std::fill_n(codes, kTurboGroup, static_cast<uint8_t>(is_signed ? 128 : 0));
     return group;
   }
@@ -131,10 +132,14 @@ uint16_t encode_turbo_values(const float* x, int bits, uint8_t* codes) {
     }
     codes[i] = static_cast<uint8_t>(code);
   }
-  return f32_to_f16(std::min(scale, 65504.0f));
+  return f32_to_f16(std::min(scale, kMostF16));
 }
 
 namespace {
+
+std::string name(const KvEncoding& encoding) {
+  return fmt::format("turboquant:{}:{}", encoding.key_bits, encoding.value_bits);
+}
 
 std::string refuse(const KvEncoding& encoding, int head_dim) {
   const int k = encoding.key_bits, v = encoding.value_bits;
@@ -161,7 +166,7 @@ void store(const KvGeometry& g, std::byte* head, int slot, const float* key, con
     const TurboKeys keys = encode_turbo_keys(key + channel, g.encoding.key_bits, codes);
     put_key_codes(g, head, slot, channel, codes, kTurboGroup);
     put_scale(scale_at(g, head, kKeyScales, i, slot), keys.scale);
-    put_scale(scale_at(g, head, kKeyZeros, i, slot), keys.zero);
+    put_scale(scale_at(g, head, kKeyOffsets, i, slot), keys.zero);
     const uint16_t scale = encode_turbo_values(rotated + channel, g.encoding.value_bits, codes);
     put_value_codes(g, head, slot, channel, codes, kTurboGroup);
     put_scale(scale_at(g, head, kValueScales, i, slot), scale);
@@ -176,7 +181,7 @@ void load(const KvGeometry& g, const std::byte* head, int slot, float* key, floa
   };
   for (int d = 0; d < g.head_dim; ++d) {
     const float code = static_cast<float>(key_code(g, head, slot, d)) + offset;
-    key[d] = (code + scale(kKeyZeros, d)) * scale(kKeyScales, d);
+    key[d] = (code + scale(kKeyOffsets, d)) * scale(kKeyScales, d);
     value[d] = centroids[value_code(g, head, slot, d)] * scale(kValueScales, d);
   }
   unrotate_values(g.head_dim, value);
@@ -184,6 +189,6 @@ void load(const KvGeometry& g, const std::byte* head, int slot, float* key, floa
 
 }  // namespace
 
-const EncodingKind kTurboEncoding{KvKind::kTurbo, refuse, store, load};
+const EncodingKind kTurboEncoding{name, refuse, store, load, unrotate_values};
 
 }  // namespace cohort::kernels::cpu

@@ -9,7 +9,7 @@ struct TurboKeyCodes {
   }
   static F add_group(const KvHead& head, int group, int part, F dot, F query_sum, F before) {
     const F scale = load_f16(head.scales(kKeyScales, group) + part * 32);
-    F zero = load_f16(head.scales(kKeyZeros, group) + part * 32);
+    F zero = load_f16(head.scales(kKeyOffsets, group) + part * 32);
     if constexpr (bits == 8) zero = sub(zero, set1(128));  // codes of 8 bits are stored plus 128
     return fma(scale, fma(zero, query_sum, dot), before);
   }
