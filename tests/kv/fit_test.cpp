@@ -45,7 +45,7 @@ TEST(Fit, WhatFitsIsWithinFivePercentOfTheRealAllocation) {
         KvScheme scheme{.start = start};
         set_quantization(scheme, words);
         const RowPrecision precision = resolve(scheme, kLayers);
-        constexpr size_t kRoom = 48 << 20;
+        constexpr size_t kRoom = 192 << 20;
         const int64_t tokens = tokens_that_fit(precision, kLayers, kRoom, 1 << 24, chunk);
         ASSERT_GT(tokens, 2048);
         KvMemory memory(kLayers, kRoom + kRoom / 20);  // memory comes in slabs of 16 blocks
