@@ -70,14 +70,13 @@ inline mx::array logits(model::Model& model, std::span<const int32_t> ids,
 inline std::vector<std::vector<int32_t>> windows(const model::Checkpoint& checkpoint, char** files,
                                                  int count, size_t window) {
   const text::Tokenizer tokenizer = serving::load_tokenizer(checkpoint);
-  const int32_t first = serving::leading_token(checkpoint, tokenizer);
+  const std::vector<int32_t> first = serving::leading_tokens(checkpoint, tokenizer);
   std::stringstream text;
   for (int i = 0; i < count; ++i) text << std::ifstream(files[i]).rdbuf();
   const std::vector<int32_t> ids = tokenizer.encode(text.str(), text::SpecialTokens::kAsText);
   std::vector<std::vector<int32_t>> rows;
   for (size_t at = 0; at < ids.size(); at += window) {
-    rows.emplace_back();
-    if (first >= 0) rows.back().push_back(first);
+    rows.push_back(first);
     const auto end = std::min(ids.size(), at + window);
     rows.back().insert(rows.back().end(), ids.begin() + static_cast<ptrdiff_t>(at),
                        ids.begin() + static_cast<ptrdiff_t>(end));

@@ -45,7 +45,7 @@ ModelBinding::ModelBinding(BindingOptions options)
   tokenizer_ = std::make_unique<text::Tokenizer>(load_tokenizer(checkpoint));
   template_ = load_template(checkpoint, options_.chat_template);
   generation_config_ = recommended_sampling(checkpoint);
-  bos_id_ = leading_token(checkpoint, *tokenizer_);
+  leading_ = leading_tokens(checkpoint, *tokenizer_);
 #ifdef __GLIBC__
   ::malloc_trim(0);  // what building the tokenizer and the template took for a moment
 #endif
@@ -101,8 +101,8 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
 std::vector<int32_t> ModelBinding::tokenize(std::string_view text) const {
   require_possible(text.size(), "prompt");
   std::vector<int32_t> ids = tokenizer_->encode(text, text::SpecialTokens::kParse);
-  const bool wanted = bos_id_ >= 0 && (ids.empty() || ids.front() != bos_id_);
-  if (wanted) ids.insert(ids.begin(), bos_id_);
+  const bool there = std::ranges::mismatch(leading_, ids).in1 == leading_.end();
+  if (!there) ids.insert(ids.begin(), leading_.begin(), leading_.end());
   return ids;
 }
 

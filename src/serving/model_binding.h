@@ -68,7 +68,7 @@ class ModelBinding : public ModelService {
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<text::ChatTemplate> template_;
   engine::SamplingOptions generation_config_;  // what the checkpoint recommends
-  int32_t bos_id_ = -1;                        // put before plain text; -1 = none
+  std::vector<int32_t> leading_;               // put before plain text
   std::unique_ptr<model::Model> model_;
   kv::RowPrecision default_precision_;
   std::unique_ptr<engine::Engine> engine_;

@@ -46,7 +46,8 @@ class ModelService {
   ///   throws  kUnsupported without a template, kInvalidRequest when the template refuses
   virtual std::vector<int32_t> render(const prompt::Conversation& conversation) const = 0;
   /// Tokenizes the raw prompt of /v1/completions: special-token strings are special tokens, as the
-  /// caller is its own template; BOS is put in front if the model wants it and it is not there.
+  /// caller is its own template; BOS is put in front if the model wants it and it is not there,
+  /// EOS never behind: the answer continues the prompt.
   virtual std::vector<int32_t> tokenize(std::string_view text) const = 0;
   /// Starts a generation.
   ///   throws  kInvalidRequest (engine::require_fit, ids), kOverloaded, kUnavailable

@@ -54,6 +54,26 @@ std::string special_token(const model::Checkpoint& checkpoint, const char* key) 
   return value != nullptr && value->is_string() ? std::string(value->get_string()) : std::string();
 }
 
+/// Whether BOS begins a text, if the checkpoint says so over the head of its post-processor.
+///   source  transformers 4: of its fast tokenizers, those of Llama and Gemma replace the
+///           post-processor with one made from add_bos_token; the others leave it alone
+std::optional<bool> stated_bos(const model::Checkpoint& checkpoint) {
+  if (checkpoint.gguf) {
+    const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
+    return m.find<bool>("tokenizer.ggml.add_bos_token")
+        .value_or(m.get<std::string_view>("tokenizer.ggml.model") == "llama");
+  }
+  if (!checkpoint.tokenizer_config) return std::nullopt;
+  const json::value* name = checkpoint.tokenizer_config->if_contains("tokenizer_class");
+  const json::value* add = checkpoint.tokenizer_config->if_contains("add_bos_token");
+  if (name == nullptr || add == nullptr || !add->is_bool()) return std::nullopt;
+  for (const char* rebuilding :
+       {"LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast"}) {
+    if (*name == rebuilding) return add->get_bool();
+  }
+  return std::nullopt;
+}
+
 /// Collects ids that a checkpoint states, each of which must be in the vocabulary.
 struct IdSet {
   const std::string& path;
@@ -125,18 +145,13 @@ std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::To
   return std::move(found.ids);
 }
 
-int32_t leading_token(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer) {
-  bool wanted = false;
-  if (checkpoint.gguf) {
-    const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
-    wanted = m.find<bool>("tokenizer.ggml.add_bos_token")
-                 .value_or(m.get<std::string_view>("tokenizer.ggml.model") == "llama");
-  } else if (checkpoint.tokenizer_config) {
-    const json::value* add = checkpoint.tokenizer_config->if_contains("add_bos_token");
-    wanted = add != nullptr && add->is_bool() && add->get_bool();
-  }
+std::vector<int32_t> leading_tokens(const model::Checkpoint& checkpoint,
+                                    const text::Tokenizer& tokenizer) {
+  const std::optional<bool> stated = stated_bos(checkpoint);
+  if (!stated) return tokenizer.leading_ids();
   const std::string bos = special_token(checkpoint, "bos_token");
-  return wanted && !bos.empty() ? tokenizer.token_to_id(bos) : -1;
+  const int32_t id = *stated && !bos.empty() ? tokenizer.token_to_id(bos) : -1;
+  return id >= 0 ? std::vector{id} : std::vector<int32_t>{};
 }
 
 engine::SamplingOptions recommended_sampling(const model::Checkpoint& checkpoint) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "engine/request.h"
 #include "text/chat_template.h"
@@ -29,8 +30,10 @@ std::unique_ptr<text::ChatTemplate> load_template(const model::Checkpoint& check
 std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer,
                              int32_t vocab_size);
 
-/// The token to put before plain text, or -1.
-int32_t leading_token(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer);
+/// The tokens to put before plain text: what the post-processor of tokenizer.json does, unless an
+/// add_bos_token of tokenizer_config.json overrules it; BOS if the metadata of a GGUF file says so.
+std::vector<int32_t> leading_tokens(const model::Checkpoint& checkpoint,
+                                    const text::Tokenizer& tokenizer);
 
 /// Sampling values of generation_config.json; "do_sample": false is temperature 0.
 ///   throws  Error{kInvalidRequest} naming a value outside its range

@@ -61,6 +61,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, SpecialTokens spec
   return take(ids);
 }
 
+std::vector<int32_t> Tokenizer::leading_ids() const {
+  return take(tk_tokenizer_leading_ids(handle_->tokenizer));
+}
+
 int32_t Tokenizer::vocab_size() const {
   return static_cast<int32_t>(handle_->pieces.num_ids);
 }

@@ -49,6 +49,9 @@ class Tokenizer {
   /// U+FFFD, one for each longest beginning of a character (the rule of Unicode and of Python).
   /// Ids outside the vocabulary decode to nothing.
   std::string decode(const std::vector<int32_t>& ids, SpecialTokens special) const;
+  /// What the post-processor of a tokenizer.json puts before a text; none for GGUF. What it puts
+  /// after one (EOS, SEP) is dropped: an answer continues the text.
+  std::vector<int32_t> leading_ids() const;
   /// One more than the largest id.
   int32_t vocab_size() const;
   /// The id of exactly this token, or -1.

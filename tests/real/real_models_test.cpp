@@ -162,6 +162,10 @@ TEST_P(RealModels, TemplateTextAndIdsOfEveryPrompt) {
   for (size_t i = 0; i < prompts_.size(); ++i) {
     const std::string rendered(prompts_[i].at("rendered").get_string());
     EXPECT_EQ(tokenizer.encode(rendered, text::SpecialTokens::kParse), ids_[i]) << rendered;
+    if (prompts_[i].at("messages").is_null()) {  // raw text
+      const std::vector<int32_t> leading = serving::leading_tokens(checkpoint, tokenizer);
+      EXPECT_EQ(leading, head_of(ids_[i], 1)) << rendered;
+    }
     if (chat == nullptr || !prompts_[i].at("messages").is_array()) continue;
     const auto got = chat->render(tokenizer, json::serialize(prompts_[i].at("messages")), true, "");
     EXPECT_EQ(got.text, rendered);

@@ -51,5 +51,38 @@ TEST(EndTokens, AnIdThatIsNoneIsAnError) {
   }
 }
 
+/// What precedes the texts of a golden model with these entries in its tokenizer_config.json.
+std::vector<int32_t> leading(const std::string& name, std::string_view entries = "{}") {
+  model::Checkpoint checkpoint = model::Checkpoint::open(std::string(COHORT_GOLDENS) + "/" + name);
+  for (const auto& entry : parse_json_object(entries, "test")) {
+    (*checkpoint.tokenizer_config)[entry.key()] = entry.value();
+  }
+  return leading_tokens(checkpoint, load_tokenizer(checkpoint));
+}
+
+TEST(LeadingTokens, AreWhatThePostProcessorPutsThere) {
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(leading("gemma3"), Ids{2});
+  EXPECT_EQ(leading("llama"), Ids{});
+  EXPECT_EQ(leading("gemma3", R"({"add_bos_token": false})"), Ids{2});
+  EXPECT_EQ(leading("llama", R"({"add_bos_token": true})"), Ids{});
+  EXPECT_EQ(leading("llama", R"({"add_bos_token": true, "tokenizer_class": 7})"), Ids{});
+}
+
+TEST(LeadingTokens, OfClassesThatRebuildThePostProcessorAreAsStated) {
+  using Ids = std::vector<int32_t>;
+  for (const std::string name :
+       {"LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GemmaTokenizerFast"}) {
+    const std::string of_class = R"({"tokenizer_class": ")" + name + "\"";
+    EXPECT_EQ(leading("gemma3", of_class + "}"), Ids{2});
+    EXPECT_EQ(leading("gemma3", of_class + R"(, "add_bos_token": null})"), Ids{2});
+    EXPECT_EQ(leading("gemma3", of_class + R"(, "add_bos_token": false})"), Ids{});
+    EXPECT_EQ(leading("llama", of_class + R"(, "add_bos_token": true})"), Ids{316});
+    const std::string no_bos = of_class + R"(, "add_bos_token": true, "bos_token": )";
+    EXPECT_EQ(leading("llama", no_bos + "null}"), Ids{});
+    EXPECT_EQ(leading("llama", no_bos + "\"no such token\"}"), Ids{});
+  }
+}
+
 }  // namespace
 }  // namespace cohort::serving

@@ -103,6 +103,51 @@ TEST(Tokenizer, TruncationAndPaddingOfTheFileAreIgnored) {
   EXPECT_EQ(padded.encode("quite a few tokens", SpecialTokens::kParse), ids);
 }
 
+TEST(Tokenizer, OnlyTheGoldensOfGemmaPutTokensBeforeAText) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(COHORT_GOLDENS)) {
+    if (entry.path().filename() != "tokenizer.json") continue;
+    const Tokenizer tokenizer = Tokenizer::from_json(read_file(entry.path()));
+    std::vector<int32_t> leading;
+    if (entry.path().parent_path().filename().string().starts_with("gemma")) leading = {2};
+    EXPECT_EQ(tokenizer.leading_ids(), leading) << entry.path();
+    ++found;
+  }
+  EXPECT_GE(found, 11);
+}
+
+std::vector<int32_t> leading_with(const std::string& post_processor) {
+  return Tokenizer::from_json(with("post_processor", post_processor)).leading_ids();
+}
+
+/// A post-processor that puts `single` in place of a text, where token "t" stands for `ids`.
+std::string template_of(const std::string& single, const std::string& ids) {
+  return R"({"type":"TemplateProcessing","pair":[{"Sequence":{"id":"A","type_id":0}}],"single":[)" +
+         single + R"(],"special_tokens":{"t":{"id":"t","tokens":["t"],"ids":)" + ids + "}}}";
+}
+
+const std::string kText = R"({"Sequence":{"id":"A","type_id":0}})";
+const std::string kToken = R"({"SpecialToken":{"id":"t","type_id":0}})";
+
+TEST(Tokenizer, WhatPostProcessorsPutBeforeATextIsKnown) {
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(leading_with("null"), Ids{});
+  EXPECT_EQ(leading_with(template_of(kText, "[317]")), Ids{});
+  EXPECT_EQ(leading_with(template_of(kText + "," + kToken, "[317]")), Ids{});
+  EXPECT_EQ(leading_with(template_of(kToken + "," + kText, "[316,5]")), (Ids{316, 5}));
+  EXPECT_EQ(leading_with(template_of(kToken + "," + kText + "," + kToken, "[316]")), Ids{316});
+  EXPECT_EQ(leading_with(R"({"type":"BertProcessing","sep":["s",317],"cls":["c",316]})"), Ids{316});
+  EXPECT_EQ(leading_with(R"({"type":"RobertaProcessing","sep":["s",317],"cls":["c",316],
+                             "trim_offsets":true,"add_prefix_space":true})"),
+            Ids{316});
+  const std::string bytes =
+      R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})";
+  EXPECT_EQ(leading_with(bytes), Ids{});
+  EXPECT_EQ(leading_with(R"({"type":"Sequence","processors":[)" + bytes + "," +  // as Llama 3 does
+                         template_of(kToken + "," + kText, "[316]") + "]}"),
+            Ids{316});
+}
+
 TEST(Tokenizer, ManyThreadsShareOne) {
   const Tokenizer tokenizer = family("gemma3");
   const auto expected = tokenizer.encode("shared text 42", SpecialTokens::kParse);
@@ -178,6 +223,48 @@ TEST(HostileTokenizer, PartsThatDoNotFitAreErrors) {
                                        "pattern":{"Regex":)" +
                                        pattern + "}}")),
               ErrorKind::kInvalidRequest);
+  }
+}
+
+TEST(HostileTokenizer, APostProcessorThatCannotBeRightIsAnError) {
+  const std::string before = kToken + "," + kText;
+  std::string many_ids = "[316", many_tokens = before, nested = template_of(before, "[316]");
+  for (int i = 0; i < 20000; ++i) {
+    many_ids += ",316";
+    many_tokens += "," + kToken;
+  }
+  for (int i = 0; i < 1000; ++i) nested = R"({"type":"Sequence","processors":[)" + nested + "]}";
+  const std::string step = template_of(before, "[316]");
+  const std::pair<std::string, const char*> cases[] = {
+      {template_of(before, "[322]"), "adds token 322, which is not in the vocabulary"},
+      {template_of(kText + "," + kToken, "[322]"), "adds token 322, which is not in the"},
+      {template_of(before, "[4294967295]"), "repeats a text 2 times, not once"},
+      {template_of(before, "[4294967296]"), "cannot read tokenizer.json"},
+      {template_of(before, "[-1]"), "cannot read tokenizer.json"},
+      {template_of(kText + "," + kText, "[316]"), "repeats a text 2 times, not once"},
+      {template_of(kToken, "[316]"), "repeats a text 0 times, not once"},
+      {template_of("", "[316]"), "repeats a text 0 times, not once"},
+      {template_of(R"({"Sequence":{"id":"B","type_id":0}})", "[316]"), "post-processor"},
+      {template_of(R"({"SpecialToken":{"id":"none","type_id":0}})", "[316]"), "post-processor"},
+      {template_of(before, many_ids + "]"), "adds 20001 tokens: at most 64 are supported"},
+      {template_of(many_tokens, many_ids + "]"), "adds 400040001 tokens: at most 64"},
+      {R"({"type":"Sequence","processors":[)" + step + "," + step + "," + step + "]}", "post-proc"},
+      {R"({"type":"BertProcessing","sep":["s",317],"cls":["c",999999]})", "adds token 999999"},
+      {nested, "cannot read tokenizer.json"},
+  };
+  for (const auto& [post_processor, message] : cases) {
+    std::string file = with("post_processor", "null");
+    const std::string null = R"("post_processor":null)";
+    const size_t at = file.find(null);
+    ASSERT_NE(at, std::string::npos);
+    file.replace(at, null.size(), R"("post_processor":)" + post_processor);
+    try {
+      Tokenizer::from_json(file);
+      ADD_FAILURE() << "loaded: " << post_processor.substr(0, 200);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInvalidRequest);
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+    }
   }
 }
 

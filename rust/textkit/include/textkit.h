@@ -69,6 +69,8 @@ int32_t tk_tokenizer_encode(const TkTokenizer* tokenizer, TkStr text, bool parse
                             TkIds* out, TkText* error);
 // -1 when there is no such token.
 int32_t tk_tokenizer_token_to_id(const TkTokenizer* tokenizer, TkStr token);
+// What the post-processor of a tokenizer.json puts before a text; the caller frees it.
+TkIds tk_tokenizer_leading_ids(const TkTokenizer* tokenizer);
 
 // What each id stands for as bytes: id i is bytes[offsets[i], offsets[i + 1]). Borrowed from the
 // tokenizer. A text drops up to `leading_spaces` spaces at its very start.

@@ -124,6 +124,13 @@ pub unsafe extern "C" fn tk_tokenizer_token_to_id(tokenizer: *const Tokenizer, t
     abi::catch(find).unwrap_or(-1)
 }
 
+/// # Safety
+/// See above.
+#[no_mangle]
+pub unsafe extern "C" fn tk_tokenizer_leading_ids(tokenizer: *const Tokenizer) -> Owned<i32> {
+    Owned::new((*tokenizer).leading_ids.clone())
+}
+
 #[repr(C)]
 pub struct PieceTable {
     bytes: *const u8,

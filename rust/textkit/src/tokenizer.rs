@@ -3,11 +3,14 @@
 //! that decoding and chat templates need.
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use tokenizers::tokenizer::{AddedVocabulary, OffsetType, PreTokenizer};
-use tokenizers::{Model, ModelWrapper, OffsetReferential};
+use tokenizers::tokenizer::{AddedVocabulary, OffsetType, PostProcessor, PreTokenizer};
+use tokenizers::{Encoding, Model, ModelWrapper, OffsetReferential, Token};
 
 use crate::abi::{catch, invalid, unsupported, Fault, Outcome};
 use crate::pieces::{Decoding, Entry, Kind, Pieces};
+
+/// No published post-processor comes near; a hostile file must not make a list of terabytes.
+const MAX_ADDED: usize = 64;
 
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -17,6 +20,7 @@ pub struct Tokenizer {
     pub specials: Option<AhoCorasick>,
     pub special_texts: Vec<String>, // in byte order
     pub longest_special: usize,     // bytes
+    pub leading_ids: Vec<i32>,      // what the post-processor puts before a text
     pub pieces: Pieces,
 }
 
@@ -79,7 +83,16 @@ impl Tokenizer {
             Some(built)
         };
         let longest_special = special_texts.iter().map(String::len).max().unwrap_or(0);
-        Ok(Tokenizer { inner, as_text, specials, special_texts, longest_special, pieces })
+        let leading_ids = leading_ids(&inner)?;
+        Ok(Tokenizer {
+            inner,
+            as_text,
+            specials,
+            special_texts,
+            longest_special,
+            leading_ids,
+            pieces,
+        })
     }
 
     /// Never adds BOS or EOS, never truncates or pads, whatever the file asks for.
@@ -113,6 +126,29 @@ impl Tokenizer {
             })
             .collect()
     }
+}
+
+/// Runs the post-processor over a text of one token and keeps what comes before it.
+fn leading_ids(inner: &tokenizers::Tokenizer) -> Outcome<Vec<i32>> {
+    const TEXT: u32 = u32::MAX; // no vocabulary has it: pieces.rs
+    let Some(processor) = inner.get_post_processor() else { return Ok(Vec::new()) };
+    let wrong = |what: String| invalid(format!("the post-processor of tokenizer.json {what}"));
+    // The steps of a sequence may take what the ones before them made for a pair.
+    let added = processor.added_tokens(false).max(processor.added_tokens(true));
+    if added > MAX_ADDED {
+        return Err(wrong(format!("adds {added} tokens: at most {MAX_ADDED} are supported")));
+    }
+    let text = Encoding::from_tokens(vec![Token::new(TEXT, String::new(), (0, 0))], 0);
+    let run = || processor.process(text, None, true).map_err(|error| invalid(error.to_string()));
+    let processed = catch(run).map_err(|error| wrong(format!("fails: {}", error.message)))?;
+    let parts: Vec<&[u32]> = processed.get_ids().split(|id| *id == TEXT).collect();
+    let &[before, after] = parts.as_slice() else {
+        return Err(wrong(format!("repeats a text {} times, not once", parts.len() - 1)));
+    };
+    if let Some(id) = before.iter().chain(after).find(|id| inner.id_to_token(**id).is_none()) {
+        return Err(wrong(format!("adds token {id}, which is not in the vocabulary")));
+    }
+    Ok(before.iter().map(|id| *id as i32).collect())
 }
 
 /// Refuses what would make encoding random or decoding wrong.
