@@ -12,7 +12,7 @@ namespace cohort::kernels::cpu {
 ///   start    workers spin for tens of microseconds between loops, then sleep on a futex
 ///   finish   a loop ends when its items are done, not when every worker has looked at it, so a
 ///            worker that lost its core delays nothing but the item it holds
-///   thread   one caller at a time (the MLX stream thread, or a test)
+///   thread   one caller at a time: the MLX stream, or the engine while that is idle
 class ThreadPool {
  public:
   /// `threads` counts the caller; at least 1.
