@@ -221,6 +221,18 @@ def test_bench_prints_its_fields():
     assert "2048" in refusal("bench", LLAMA, "--prefill", "2048")
 
 
+@pytest.mark.parametrize("start", ["1", "8", "16", "64", "70"])
+def test_bench_goes_through_the_change_of_precision(start):
+    out = json.loads(answer("bench", "smollm2", "--prefill", "64", "--decode", "16", "--json",
+                            "--kv-quant", "8", "--kv-start", start))
+    assert out["prefill_tok_s"] > 0 and out["decode_tok_s"] > 0
+
+
+def test_bench_takes_prompts_in_chunks():
+    assert json.loads(answer("bench", LLAMA, "--prefill", "64", "--decode", "1", "--json",
+                             "--prefill-chunk-tokens", "5"))["prefill_tok_s"] > 0
+
+
 def test_version_and_help():
     version = answer("--version")
     assert version.startswith("cohort ") and "MLX" in version and version.count("\n") == 1
