@@ -277,6 +277,10 @@ def test_a_bad_environment_variable_is_named():
     assert "COHORT_MAX_ROWS" in refusal("ls", status=2, COHORT_MAXROWS="8")
 
 
+def test_variables_for_tests_and_an_empty_config_stop_nothing():
+    assert answer("ls", COHORT_TEST_ROUNDS="3", COHORT_CONFIG="") == answer("ls")
+
+
 # What is no model
 
 def damaged_models(folder):
