@@ -82,7 +82,7 @@ int run_fit(const Settings& settings, const FitOptions& options) {
   const std::string path = find_model(settings).path.string();
   const auto checkpoint = model::Checkpoint::open(path);
   const model::ModelShape shape = model::read_shape(checkpoint);
-  const kv::KvScheme scheme = kv_scheme(settings, path);
+  const kv::KvScheme scheme = kv_scheme(settings, path, KvConfig::kAlways);
   const size_t memory =
       options.memory_mb ? static_cast<size_t>(*options.memory_mb) << 20
                         : static_cast<size_t>(kUsableShare * static_cast<double>(machine_bytes()));

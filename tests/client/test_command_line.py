@@ -233,6 +233,38 @@ def test_bench_takes_prompts_in_chunks():
                              "--prefill-chunk-tokens", "5"))["prefill_tok_s"] > 0
 
 
+# kv_config.json
+
+@pytest.fixture
+def folder_with_bad_kv_config(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(LLAMA, folder)
+    (folder / "kv_config.json").write_text('{"of": "another program"}')
+    return folder
+
+
+def test_a_kv_config_is_read_only_where_it_counts(folder_with_bad_kv_config, tmp_path):
+    folder = folder_with_bad_kv_config
+    bench = ["bench", folder, "--prefill", "8", "--decode", "1"]
+    answer(*bench)
+    for arguments in ([*bench, "--kv-quant", "config"], ["fit", folder],
+                      [*bench, "--kv-config", folder / "kv_config.json"],
+                      ["serve", folder, "--port", "0", "--kv-quant-by-request"]):
+        done = cohort(*arguments)
+        assert done.returncode == 1 and "kv_config.json: must be an array" in done.stderr, arguments
+    (folder / "kv_config.json").unlink()
+    assert "there is no " in refusal(*bench, "--kv-quant", "config")
+
+
+def test_a_kv_config_may_lie_beside_a_gguf_file(tmp_path):
+    model = tmp_path / "model.gguf"
+    model.symlink_to(answer("pull", "smollm2").strip())
+    bench = ["bench", model, "--prefill", "8", "--decode", "1", "--kv-quant", "config"]
+    assert str(tmp_path / "kv_config.json") in refusal(*bench)
+    (tmp_path / "kv_config.json").write_text('[{"layer_idx": 1, "bits": 8, "group_size": 64}]')
+    answer(*bench)
+
+
 def test_version_and_help():
     version = answer("--version")
     assert version.startswith("cohort ") and "MLX" in version and version.count("\n") == 1
