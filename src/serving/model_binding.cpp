@@ -132,8 +132,6 @@ kv::RowPrecision ModelBinding::precision(const engine::Request& request) const {
   }
   kv::KvScheme scheme = options_.kv;
   kv::set_quantization(scheme, request.kv_quant);
-  const std::string reason = kv::refusal(scheme, model_->shape().layers);
-  if (!reason.empty()) throw Error(ErrorKind::kUnsupported, "kv_quant: " + reason, "kv_quant");
   return kv::resolve(scheme, model_->shape().layers);
 }
 
