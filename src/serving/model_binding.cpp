@@ -42,6 +42,13 @@ T first_of(const std::optional<T>& request, const std::optional<T>& flag,
 ModelBinding::ModelBinding(BindingOptions options)
     : options_(std::move(options)), cpu_(options_.threads) {
   const model::Checkpoint checkpoint = model::Checkpoint::open(options_.path);
+  // What the model cannot do is said before the work of loading it.
+  const model::ModelShape shape = model::read_shape(checkpoint);
+  default_precision_ = kv::resolve(options_.kv, shape.layers);
+  if (options_.context_tokens > shape.context_tokens) {
+    fail(ErrorKind::kInvalidRequest, "a context of {} tokens is more than the model's {}",
+         options_.context_tokens, shape.context_tokens);
+  }
   tokenizer_ = std::make_unique<text::Tokenizer>(load_tokenizer(checkpoint));
   template_ = load_template(checkpoint, options_.chat_template);
   generation_config_ = recommended_sampling(checkpoint);
@@ -50,13 +57,6 @@ ModelBinding::ModelBinding(BindingOptions options)
   ::malloc_trim(0);  // what building the tokenizer and the template took for a moment
 #endif
   model_ = model::load_model(checkpoint, options_.load, cpu_);
-
-  const model::ModelShape& shape = model_->shape();
-  default_precision_ = kv::resolve(options_.kv, shape.layers);
-  if (options_.context_tokens > shape.context_tokens) {
-    fail(ErrorKind::kInvalidRequest, "a context of {} tokens is more than the model's {}",
-         options_.context_tokens, shape.context_tokens);
-  }
   info_.ids = options_.names;
   info_.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                              std::chrono::system_clock::now().time_since_epoch())
