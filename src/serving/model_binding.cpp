@@ -49,6 +49,7 @@ ModelBinding::ModelBinding(BindingOptions options)
     fail(ErrorKind::kInvalidRequest, "a context of {} tokens is more than the model's {}",
          options_.context_tokens, shape.context_tokens);
   }
+  kv_schemes_ = kv::summarize(options_.kv, shape.layers);
   tokenizer_ = std::make_unique<text::Tokenizer>(load_tokenizer(checkpoint));
   template_ = load_template(checkpoint, options_.chat_template);
   generation_config_ = recommended_sampling(checkpoint);
@@ -183,10 +184,6 @@ ServiceStats ModelBinding::stats() const {
           .kv_by_request = options_.kv_by_request,
           .kv_used_bytes = engine.kv_used_bytes,
           .kv_held_bytes = engine.kv_held_bytes};
-}
-
-std::vector<kv::SchemeSummary> ModelBinding::kv_schemes() const {
-  return kv::summarize(options_.kv, model_->shape().layers);
 }
 
 }  // namespace cohort::serving
