@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COHORT = os.environ.get("COHORT_BINARY", str(ROOT / "build" / "release" / "cohort"))
 GOLDENS = ROOT / "tests" / "goldens"
 LLAMA = GOLDENS / "llama"
-COMMANDS = ["serve", "run", "logits", "bench", "pull", "ls"]
+COMMANDS = ["serve", "run", "logits", "bench", "fit", "pull", "ls"]
 FRANCE = "What is the capital of France?"
 GREEDY = ["--temperature", "0", "--threads", "2"]
 
@@ -231,6 +231,41 @@ def test_bench_goes_through_the_change_of_precision(start):
 def test_bench_takes_prompts_in_chunks():
     assert json.loads(answer("bench", LLAMA, "--prefill", "64", "--decode", "1", "--json",
                              "--prefill-chunk-tokens", "5"))["prefill_tok_s"] > 0
+
+
+# fit
+
+@pytest.mark.parametrize("model, refused", [(LLAMA, {"8", "4", "config", "turbo:k8v8"}),
+                                            ("smollm2", {"config"})])
+def test_fit_says_what_fits(model, refused):
+    out = json.loads(answer("fit", model, "--json", "--memory-mb", "1000"))
+    assert out["memory_bytes"] == 1000 << 20
+    assert out["kv_bytes"] == out["memory_bytes"] - out["weight_bytes"] - out["working_bytes"]
+    schemes = {scheme.pop("kv_quant"): scheme for scheme in out["schemes"]}
+    assert refused <= {words for words, scheme in schemes.items() if "refused" in scheme}
+    assert list(schemes)[:4] == ["off", "8", "4", "config"]
+    for words, scheme in schemes.items():
+        if "refused" in scheme:
+            assert set(scheme) == {"refused"} and scheme["refused"]
+            continue
+        assert set(scheme) == {"bytes_per_token", "context_tokens", "rows_of_whole_context", "layers"}
+        assert scheme["bytes_per_token"] == sum(
+            layer["layers"] * layer["bytes_per_token"] for layer in scheme["layers"])
+        assert 0 < scheme["context_tokens"] <= out["model_context_tokens"]
+    if "refused" not in schemes["8"]:
+        assert schemes["4"]["bytes_per_token"] < schemes["8"]["bytes_per_token"] \
+            < schemes["off"]["bytes_per_token"]
+
+    text = answer("fit", model, "--memory-mb", "1000")
+    for words, scheme in schemes.items():
+        line, = (line for line in text.splitlines() if line.startswith(words + " "))
+        assert scheme.get("refused", str(scheme.get("bytes_per_token"))) in line
+
+
+def test_nothing_fits_into_too_little_memory():
+    out = json.loads(answer("fit", "smollm2", "--json", "--memory-mb", "1"))
+    assert out["kv_bytes"] == 0
+    assert {scheme.get("context_tokens", 0) for scheme in out["schemes"]} == {0}
 
 
 # kv_config.json
