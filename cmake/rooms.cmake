@@ -31,7 +31,7 @@ cohort_room(hub SOURCES store/hub/*.cpp DEPENDS cohort_base CURL::libcurl)
 if(COHORT_MLX)
   cohort_room(kernels SOURCES kernels/*.cpp DEPENDS cohort_kernels_cpu mlx)
   cohort_room(nn SOURCES nn/*.cpp DEPENDS cohort_kernels)
-  cohort_room(model SOURCES model/config_reader.cpp model/decoder.cpp model/registry.cpp
+  cohort_room(model SOURCES model/config_reader.cpp model/decoder.cpp model/feed.cpp model/registry.cpp
     model/rope_config.cpp model/source.cpp model/weights.cpp model/families/*.cpp
     DEPENDS cohort_kv cohort_nn cohort_checkpoint)
   cohort_room(engine SOURCES engine/row.cpp engine/engine.cpp

@@ -1,10 +1,10 @@
+#include "api/stats.h"
+
 #include "api/openai.h"
 
 namespace cohort::api {
 
 namespace json = boost::json;
-
-namespace {
 
 json::object describe(const kv::SchemeSummary& scheme) {
   if (!scheme.refused.empty()) return {{"kv_quant", scheme.words}, {"refused", scheme.refused}};
@@ -18,8 +18,6 @@ json::object describe(const kv::SchemeSummary& scheme) {
           {"bytes_per_token", scheme.bytes_per_token},
           {"layers", std::move(layers)}};
 }
-
-}  // namespace
 
 Reply show_stats(const serving::ModelService& service) {
   const serving::ServiceStats stats = service.stats();

@@ -9,6 +9,7 @@
 #include "app/loading.h"
 #include "base/error.h"
 #include "model/checkpoint.h"
+#include "model/feed.h"
 
 namespace cohort::app {
 namespace {
@@ -20,13 +21,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Feeds `ids` behind the cache and evaluates the logits of the last token.
-void feed(model::Model& model, kv::RowCache& cache, std::span<const int32_t> ids) {
-  const model::TokenGroup group{ids, cache};
-  const auto last = static_cast<int32_t>(ids.size()) - 1;
+/// Evaluates the logits of a group's last token.
+void forward(model::Model& model, const model::TokenGroup& group) {
+  const auto last = static_cast<int32_t>(group.ids.size()) - 1;
   mx::array logits = model.project(model.forward({&group, 1}, nullptr), {last});
   logits.eval();
-  cache.commit(static_cast<int64_t>(ids.size()));
 }
 
 }  // namespace
@@ -49,28 +48,22 @@ int run_bench(const Settings& settings, const BenchOptions& options) {
     ids.push_back(static_cast<int32_t>((i * 7919 + 13) % model->shape().vocab_size));
   }
   kv::KvMemory memory(model->shape().layers);
+  const auto feed = [&](kv::RowCache& cache, int64_t tokens) {
+    model::feed(cpu, cache, std::span(ids).first(static_cast<size_t>(tokens)),
+                settings.prefill_chunk_tokens,
+                [&](const model::TokenGroup& group) { forward(*model, group); });
+  };
   {
     kv::RowCache warm = memory.new_row(precision);
-    feed(*model, warm, std::span(ids).first(16));
-    feed(*model, warm, std::span(ids).first(1));
+    feed(warm, 16);
+    feed(warm, 1);
   }
   kv::RowCache cache = memory.new_row(precision);
-  const std::span prompt = std::span(ids).first(static_cast<size_t>(prefill));
   auto start = Clock::now();
-  while (cache.offset() < prefill) {
-    const int64_t count =
-        std::min({prefill - cache.offset(), int64_t{settings.prefill_chunk_tokens},
-                  cache.max_append_tokens()});
-    feed(*model, cache,
-         prompt.subspan(static_cast<size_t>(cache.offset()), static_cast<size_t>(count)));
-    cache.maintain(cpu);
-  }
+  feed(cache, prefill);
   const double prefill_s = seconds_since(start);
   start = Clock::now();
-  for (int64_t i = 0; i < decode; ++i) {
-    feed(*model, cache, std::span(ids).first(1));
-    cache.maintain(cpu);
-  }
+  for (int64_t i = 0; i < decode; ++i) feed(cache, 1);
   const double decode_s = seconds_since(start);
   const double prefill_rate = prefill > 0 ? static_cast<double>(prefill) / prefill_s : 0;
   const double decode_rate = decode > 0 ? static_cast<double>(decode) / decode_s : 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "api/stats.h"
 #include "app/commands.h"
 #include "app/loading.h"
 #include "kv/fit.h"
@@ -48,20 +49,12 @@ std::string layer_text(const std::vector<kv::LayerGroup>& groups) {
 }
 
 boost::json::object as_json(const Fit& fit) {
-  if (!fit.scheme.refused.empty()) {
-    return {{"kv_quant", fit.scheme.words}, {"refused", fit.scheme.refused}};
+  boost::json::object described = api::describe(fit.scheme);
+  if (fit.scheme.refused.empty()) {
+    described["context_tokens"] = fit.tokens;
+    described["rows_of_whole_context"] = fit.full_rows;
   }
-  boost::json::array layers;
-  for (const kv::LayerGroup& group : fit.scheme.groups) {
-    layers.push_back({{"kind", group.signature},
-                      {"layers", group.layers},
-                      {"bytes_per_token", group.bytes_per_token}});
-  }
-  return {{"kv_quant", fit.scheme.words},
-          {"bytes_per_token", fit.scheme.bytes_per_token},
-          {"context_tokens", fit.tokens},
-          {"rows_of_whole_context", fit.full_rows},
-          {"layers", std::move(layers)}};
+  return described;
 }
 
 void print_table(const std::vector<Fit>& all, int64_t context) {
@@ -83,7 +76,7 @@ int run_fit(const Settings& settings, const FitOptions& options) {
   const std::string path = find_model(settings).path.string();
   const auto checkpoint = model::Checkpoint::open(path);
   const model::ModelShape shape = model::read_shape(checkpoint);
-  const kv::KvScheme scheme = kv_scheme(settings, path);
+  const kv::KvScheme scheme = kv_scheme(settings, path, KvConfig::kAlways);
   const size_t memory =
       options.memory_mb ? static_cast<size_t>(*options.memory_mb) << 20
                         : static_cast<size_t>(kUsableShare * static_cast<double>(machine_bytes()));

@@ -6,11 +6,13 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <numeric>
 
 #include "app/commands.h"
 #include "app/loading.h"
 #include "base/error.h"
 #include "model/checkpoint.h"
+#include "model/feed.h"
 
 namespace cohort::app {
 namespace {
@@ -93,21 +95,16 @@ std::vector<NamedRows> feed(model::Model& model, kernels::cpu::Cpu& cpu,
   for (size_t i = 0; hidden && i < model.shape().layers.size(); ++i) {
     out.push_back({fmt::format("hidden.{}", i), {}});
   }
-  for (size_t at = 0; at < ids.size(); at = static_cast<size_t>(cache.offset())) {
-    const int64_t left = static_cast<int64_t>(ids.size() - at);
-    const auto count = static_cast<size_t>(std::min({chunk, left, cache.max_append_tokens()}));
-    const model::TokenGroup group{ids.subspan(at, count), cache};
+  model::feed(cpu, cache, ids, chunk, [&](const model::TokenGroup& group) {
     std::vector<mx::array> layers;
     const mx::array last = model.forward({&group, 1}, hidden ? &layers : nullptr);
-    std::vector<int32_t> rows(count);
-    for (size_t i = 0; i < count; ++i) rows[i] = static_cast<int32_t>(i);
+    std::vector<int32_t> rows(group.ids.size());
+    std::iota(rows.begin(), rows.end(), 0);
     layers.insert(layers.begin(), model.project(last, std::move(rows)));
     mx::eval(layers);
     check(layers.size() == out.size(), "a forward gives one output a layer");
     for (size_t i = 0; i < layers.size(); ++i) out[i].pieces.push_back(layers[i]);
-    cache.commit(static_cast<int64_t>(count));
-    cache.maintain(cpu);
-  }
+  });
   return out;
 }
 

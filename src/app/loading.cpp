@@ -16,6 +16,12 @@ std::string read_text(const std::string& file) {
   return {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()};
 }
 
+/// Where a model's kv_config.json would be.
+std::string kv_config_of(const std::filesystem::path& model) {
+  const auto folder = std::filesystem::is_directory(model) ? model : model.parent_path();
+  return (folder / "kv_config.json").string();
+}
+
 }  // namespace
 
 store::LocalModel find_model(const Settings& settings) {
@@ -28,7 +34,7 @@ model::LoadOptions load_options(const Settings& settings) {
   return {.exact = settings.exact};
 }
 
-kv::KvScheme kv_scheme(const Settings& settings, const std::string& path) {
+kv::KvScheme kv_scheme(const Settings& settings, const std::string& path, KvConfig config) {
   kv::KvScheme scheme;
   kv::set_quantization(scheme, settings.kv_quant);
   scheme.dense_bf16 = settings.kv_dtype == KvDtype::kBf16 && !settings.exact;
@@ -40,12 +46,13 @@ kv::KvScheme kv_scheme(const Settings& settings, const std::string& path) {
          "--exact stores keys and values as f32: it does not go with --kv-quant {}",
          settings.kv_quant);
   }
-  const std::string beside = (std::filesystem::path(path) / "kv_config.json").string();
-  const bool given = !settings.kv_config.empty();
-  if (given || std::filesystem::exists(beside)) {
-    const std::string& file = given ? settings.kv_config : beside;
-    scheme.layers = kv::read_kv_config(read_text(file), file);
-  } else if (scheme.kind == kv::KvScheme::Kind::kConfig) {
+  const bool needed = scheme.kind == kv::KvScheme::Kind::kConfig;
+  const std::string beside = kv_config_of(path);
+  if (!settings.kv_config.empty()) {
+    scheme.layers = kv::read_kv_config(read_text(settings.kv_config), settings.kv_config);
+  } else if ((needed || config == KvConfig::kAlways) && std::filesystem::exists(beside)) {
+    scheme.layers = kv::read_kv_config(read_text(beside), beside);
+  } else if (needed) {
     fail(ErrorKind::kNotFound, "--kv-quant config: there is no {}; name a file with --kv-config",
          beside);
   }
@@ -60,7 +67,8 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
   options.threads = settings.threads;
   options.context_tokens = settings.context_tokens;
   options.load = load_options(settings);
-  options.kv = kv_scheme(settings, options.path);
+  options.kv = kv_scheme(settings, options.path,
+                         settings.kv_quant_by_request ? KvConfig::kAlways : KvConfig::kIfNeeded);
   options.kv_by_request = settings.kv_quant_by_request;
   if (settings.kv_memory_mb > 0) {
     options.engine.kv_memory_bytes = static_cast<size_t>(settings.kv_memory_mb) << 20;

@@ -15,9 +15,14 @@ store::LocalModel find_model(const Settings& settings);
 
 model::LoadOptions load_options(const Settings& settings);
 
-/// How the settings say to store keys and values of the model at `path`.
+/// Whether the kv_config.json of a model is read although the settings do not ask for its scheme.
+enum class KvConfig { kIfNeeded, kAlways };
+
+/// How the settings say to store keys and values of the model at `path`, a folder or a .gguf file.
+/// The kv_config.json in or beside it is read where its scheme may be asked for.
 ///   throws  Error{kInvalidRequest} for words, files and combinations that do not exist
-kv::KvScheme kv_scheme(const Settings& settings, const std::string& path);
+kv::KvScheme kv_scheme(const Settings& settings, const std::string& path,
+                       KvConfig config = KvConfig::kIfNeeded);
 
 /// How the settings say to serve `model`.
 ///   throws  Error if the chat template file cannot be read

@@ -18,18 +18,12 @@ enum class ErrorKind {
   kInternal,        // 500: our fault
 };
 
-/// what() ends at the first zero byte, so the text that is kept shows them.
-inline std::string with_zeros_shown(std::string text) {
-  for (size_t at; (at = text.find('\0')) != std::string::npos;) text.replace(at, 1, "\\x00");
-  return text;
-}
-
 /// The one exception type of Cohort. `param` names the request field at fault, if there is one;
 /// `code` is a machine-readable reason for APIs ("context_length_exceeded"), mostly empty.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message, std::string param = {}, std::string code = {})
-      : std::runtime_error(with_zeros_shown(message)),
+      : std::runtime_error(message),
         kind_(kind),
         param_(std::move(param)),
         code_(std::move(code)) {}

@@ -229,10 +229,10 @@ constexpr std::string_view kConfigVariable = "COHORT_CONFIG";  // as --config
 /// Variables that are no knob but have their readers.
 constexpr std::string_view kOtherVariables[] = {
     kConfigVariable,
-    "COHORT_ISA",         // kernels/cpu/dispatch.cpp: the instruction set
-    "COHORT_BINARY",      // tests/client: the program
-    "COHORT_TEST_MODEL",  // tests/client: the model
+    "COHORT_ISA",     // kernels/cpu/dispatch.cpp: the instruction set
+    "COHORT_BINARY",  // tests/client: the program, which inherits it
 };
+constexpr std::string_view kTestPrefix = "COHORT_TEST_";  // tests only
 
 using Environment = std::map<std::string, std::string>;
 
@@ -263,7 +263,8 @@ void refuse_unknown_variables(const Environment& environment) {
   std::vector<std::string_view> known(std::begin(kOtherVariables), std::end(kOtherVariables));
   for (const Row& row : rows()) known.push_back(row.knob.environment);
   for (const auto& [name, value] : environment) {
-    if (!name.starts_with("COHORT_") || std::ranges::find(known, name) != known.end()) continue;
+    if (!name.starts_with("COHORT_") || name.starts_with(kTestPrefix)) continue;
+    if (std::ranges::find(known, name) != known.end()) continue;
     std::ranges::stable_sort(known, {},
                              [&](std::string_view other) { return edit_distance(name, other); });
     known.resize(3);
@@ -287,7 +288,8 @@ void apply_environment(Settings& settings, const Environment& environment) {
 std::optional<std::string> find_config_file(const SettingSources& sources) {
   if (sources.config_file) return sources.config_file;
   std::error_code ignored;
-  if (const auto named = find_variable(sources.environment, kConfigVariable)) {
+  const auto named = find_variable(sources.environment, kConfigVariable);
+  if (named && !named->empty()) {
     if (std::filesystem::exists(*named, ignored)) return named;
     fail(ErrorKind::kNotFound, "{}: there is no file {}", kConfigVariable, printable(*named));
   }

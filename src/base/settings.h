@@ -69,11 +69,11 @@ struct SettingSources {
 };
 
 /// Resolves every knob: flag > environment > TOML file > default.
-///   file    config_file, else $COHORT_CONFIG, which must exist, too; else
+///   file    config_file, else $COHORT_CONFIG if that is not empty, which must exist, too; else
 ///           $XDG_CONFIG_HOME/cohort/config.toml or ~/.config/cohort/config.toml if that exists
 ///   throws  Error{kInvalidRequest} naming the source (flag, variable or file:key), the value and
 ///           what is allowed, or a variable COHORT_... that nobody reads and the nearest known
-///           ones; Error{kNotFound} for a file that does not exist
+///           ones (COHORT_TEST_... are the tests'); Error{kNotFound} for a file that does not exist
 Settings load_settings(const SettingSources& sources);
 
 /// The variables of this process.

@@ -40,12 +40,13 @@ void end_stream(Stream& stream, const std::exception& failure) noexcept {
   }
 }
 
-/// Does something to a row that may end it; what fails there ends this row alone.
-///   returns  whether the row has ended
+/// Does something to a row; what fails there ends this row alone.
+///   returns  whether it failed
 template <class F>
-bool ends(Row& row, const F& act) noexcept {
+bool fails(Row& row, const F& act) noexcept {
   try {
-    return act();
+    act();
+    return false;
   } catch (const std::exception& failure) {
     end_stream(row.stream(), failure);
     return true;
@@ -136,25 +137,17 @@ void Engine::end_all(const TokenEvent& last) noexcept {
 }
 
 void Engine::maintain() {
-  std::erase_if(rows_, [&](Row& row) {
-    return ends(row, [&] {
-      row.cache().maintain(cpu_);
-      return false;
-    });
-  });
-  stats_.rows = rows_.size();
+  std::erase_if(rows_, [&](Row& row) { return fails(row, [&] { row.cache().maintain(cpu_); }); });
+  count_rows();
 }
 
 void Engine::reserve(std::vector<Share>& shares) {
   std::erase_if(shares, [&](const Share& share) {
-    const bool ended = ends(*share.row, [&] {
-      share.row->cache().reserve(share.tokens);
-      return false;
-    });
-    if (ended) rows_.erase(share.row);
-    return ended;
+    const bool failed = fails(*share.row, [&] { share.row->cache().reserve(share.tokens); });
+    if (failed) rows_.erase(share.row);
+    return failed;
   });
-  stats_.rows = rows_.size();
+  count_rows();
 }
 
 /// Waits until some row can move or something arrives. False when the engine is to stop.
@@ -216,7 +209,7 @@ void Engine::admit() {
     end_stream(*submission.stream, {.finish = FinishReason::kCancelled});
   }
   for (Submission& submission : taken) make_row(std::move(submission));
-  stats_.rows = rows_.size();
+  count_rows();
 }
 
 void Engine::make_row(Submission submission) {
@@ -303,14 +296,15 @@ void Engine::commit(std::vector<Outcome> outcomes) noexcept {
     row.cache().commit(outcome.tokens);
     bool ended = false;
     if (const auto* token = std::get_if<int32_t>(&outcome.result)) {
-      ended = ends(row, [&] { return row.take(*token); });
+      const bool failed = fails(row, [&] { ended = row.take(*token); });
+      ended = ended || failed;
     } else if (auto* error = std::get_if<Error>(&outcome.result)) {
       end_stream(row.stream(), {.finish = FinishReason::kError, .error = std::move(*error)});
       ended = true;
     }
     if (ended) rows_.erase(outcome.row);
   }
-  stats_.rows = rows_.size();
+  count_rows();
 }
 
 void Engine::fail(const std::vector<Share>& shares, const std::exception& failure) noexcept {
@@ -318,7 +312,7 @@ void Engine::fail(const std::vector<Share>& shares, const std::exception& failur
     end_stream(share.row->stream(), failure);
     rows_.erase(share.row);
   }
-  stats_.rows = rows_.size();
+  count_rows();
 }
 
 }  // namespace cohort::engine

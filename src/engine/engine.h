@@ -101,6 +101,7 @@ class Engine {
   void fail(const std::vector<Share>& shares, const std::exception& failure) noexcept;
   /// Ends every row and every waiting request: nothing is left that refers to the engine.
   void end_all(const TokenEvent& last) noexcept;
+  void count_rows() noexcept { stats_.rows = rows_.size(); }
   void wake();
 
   // Constant after construction.

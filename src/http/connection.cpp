@@ -239,12 +239,13 @@ asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Reply repl
 asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Deferred deferred) {
   Consumer consumer(socket_.get_executor(), deferred.stream);
   const bool can_probe = exchange.request().version() >= 11;
-  const auto all = co_await unless_gone(collect(consumer), consumer, can_probe);
-  if (!all || !*all) {
+  api::Events all;
+  const bool complete = co_await unless_gone(collect(consumer, all), consumer, can_probe);
+  if (!complete) {
     close();
     co_return false;
   }
-  co_return co_await send(exchange, deferred.complete(**all));
+  co_return co_await send(exchange, deferred.complete(all));
 }
 
 asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Streamed streamed) {
@@ -262,24 +263,23 @@ asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Streamed s
   const auto [error, size] = co_await wire::async_write_header(socket_, serializer, kResult);
   clear_deadline();
   if (error) co_return false;
-  const auto complete = co_await unless_gone(pump(consumer, streamed, chunked), consumer, true);
-  if (!complete.value_or(false)) {
+  const bool complete = co_await unless_gone(pump(consumer, streamed, chunked), consumer, true);
+  if (!complete) {
     close();
     co_return false;
   }
   co_return response.keep_alive();
 }
 
-asio::awaitable<std::optional<api::Events>> Connection::collect(Consumer& consumer) {
-  api::Events all;
+asio::awaitable<bool> Connection::collect(Consumer& consumer, api::Events& all) {
   while (!consumer.finished()) {
     api::Events arrived = co_await consumer.next(shared_.options.stream_comment_interval);
     const bool probe = arrived.empty() && sends_no_more_;
-    if (probe && !co_await write(kContinue)) co_return std::nullopt;
+    if (probe && !co_await write(kContinue)) co_return false;
     all.insert(all.end(), std::make_move_iterator(arrived.begin()),
                std::make_move_iterator(arrived.end()));
   }
-  co_return all;
+  co_return true;
 }
 
 asio::awaitable<bool> Connection::pump(Consumer& consumer, const api::Streamed& streamed,
@@ -301,9 +301,8 @@ asio::awaitable<bool> Connection::write(const std::string& bytes) {
   co_return !error;
 }
 
-template <class T>
-asio::awaitable<std::optional<T>> Connection::unless_gone(asio::awaitable<T> work,
-                                                          Consumer& consumer, bool can_probe) {
+asio::awaitable<bool> Connection::unless_gone(asio::awaitable<bool> work, Consumer& consumer,
+                                              bool can_probe) {
   const auto executor = socket_.get_executor();
   consumer_ = &consumer;
   auto group = asio::experimental::make_parallel_group(
@@ -312,9 +311,9 @@ asio::awaitable<std::optional<T>> Connection::unless_gone(asio::awaitable<T> wor
   auto [order, work_failure, result, watch_failure] =
       co_await group.async_wait(asio::experimental::wait_for_one(), asio::use_awaitable);
   consumer_ = nullptr;
-  if (order[0] == 1) co_return std::nullopt;
+  if (order[0] == 1) co_return false;
   if (work_failure) std::rethrow_exception(work_failure);
-  co_return std::move(result);
+  co_return result;
 }
 
 asio::awaitable<void> Connection::client_gone(Consumer& consumer, bool can_probe) {

@@ -59,16 +59,14 @@ class Connection {
   ///   returns  the reply to a body that is refused
   Awaitable<std::optional<api::Reply>> read_body(Exchange& exchange);
   Awaitable<api::Outcome> handle(const Match& match, std::string body);
-  /// All events of a whole answer.
-  ///   returns  nothing if the client could not be written to
-  Awaitable<std::optional<api::Events>> collect(Consumer& consumer);
+  /// Takes all events of a whole answer; false if the client could not be written to.
+  Awaitable<bool> collect(Consumer& consumer, api::Events& all);
   Awaitable<bool> pump(Consumer& consumer, const api::Streamed& streamed, bool chunked);
   Awaitable<bool> write(const std::string& bytes);
 
   /// Runs `work`, which takes from `consumer`, while watching the client.
-  ///   returns  nothing if the client went away first; `work` is cancelled then
-  template <class T>
-  Awaitable<std::optional<T>> unless_gone(Awaitable<T> work, Consumer& consumer, bool can_probe);
+  ///   returns  its result; false if the client went away first: `work` is cancelled then
+  Awaitable<bool> unless_gone(Awaitable<bool> work, Consumer& consumer, bool can_probe);
   /// Returns when the client is gone. What it sends meanwhile is kept for the next request; more
   /// than a head's worth of it counts as gone.
   ///   probes  The end of what it sends does not tell a client that has left from one that waits

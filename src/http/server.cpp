@@ -178,8 +178,8 @@ void Server::stop() {
     impl->shared.draining = true;
     boost::system::error_code ignored;
     impl->acceptor.close(ignored);
-    for (const auto& connection : impl->connections) connection->close_if_idle();
   });
+  impl_->for_each_connection(&Connection::close_if_idle);
   if (!impl_->wait_until_empty(impl_->shared.options.drain_timeout)) {
     impl_->for_each_connection(&Connection::end_answer);
     if (!impl_->wait_until_empty(kLastWordsTime)) impl_->for_each_connection(&Connection::close);

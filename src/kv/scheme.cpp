@@ -152,7 +152,9 @@ std::string refusal(const KvScheme& scheme, const std::vector<AnyLayerSpec>& lay
 RowPrecision resolve(const KvScheme& scheme, const std::vector<AnyLayerSpec>& layers) {
   const std::string reason = refusal(scheme, layers);
   if (!reason.empty()) {
-    fail(ErrorKind::kUnsupported, "KV quantization {} cannot be had: {}", scheme.name(), reason);
+    throw Error(ErrorKind::kUnsupported,
+                fmt::format("KV quantization {} cannot be had: {}", scheme.name(), reason),
+                "kv_quant");
   }
   const KvEncoding dense = dense_kv(scheme.dense_bf16);
   RowPrecision precision(layers.size());

@@ -42,6 +42,14 @@ T first_of(const std::optional<T>& request, const std::optional<T>& flag,
 ModelBinding::ModelBinding(BindingOptions options)
     : options_(std::move(options)), cpu_(options_.threads) {
   const model::Checkpoint checkpoint = model::Checkpoint::open(options_.path);
+  // What the model cannot do is said before the work of loading it.
+  const model::ModelShape shape = model::read_shape(checkpoint);
+  default_precision_ = kv::resolve(options_.kv, shape.layers);
+  if (options_.context_tokens > shape.context_tokens) {
+    fail(ErrorKind::kInvalidRequest, "a context of {} tokens is more than the model's {}",
+         options_.context_tokens, shape.context_tokens);
+  }
+  kv_schemes_ = kv::summarize(options_.kv, shape.layers);
   tokenizer_ = std::make_unique<text::Tokenizer>(load_tokenizer(checkpoint));
   template_ = load_template(checkpoint, options_.chat_template);
   generation_config_ = recommended_sampling(checkpoint);
@@ -50,13 +58,6 @@ ModelBinding::ModelBinding(BindingOptions options)
   ::malloc_trim(0);  // what building the tokenizer and the template took for a moment
 #endif
   model_ = model::load_model(checkpoint, options_.load, cpu_);
-
-  const model::ModelShape& shape = model_->shape();
-  default_precision_ = kv::resolve(options_.kv, shape.layers);
-  if (options_.context_tokens > shape.context_tokens) {
-    fail(ErrorKind::kInvalidRequest, "a context of {} tokens is more than the model's {}",
-         options_.context_tokens, shape.context_tokens);
-  }
   info_.ids = options_.names;
   info_.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                              std::chrono::system_clock::now().time_since_epoch())
@@ -132,8 +133,6 @@ kv::RowPrecision ModelBinding::precision(const engine::Request& request) const {
   }
   kv::KvScheme scheme = options_.kv;
   kv::set_quantization(scheme, request.kv_quant);
-  const std::string reason = kv::refusal(scheme, model_->shape().layers);
-  if (!reason.empty()) throw Error(ErrorKind::kUnsupported, "kv_quant: " + reason, "kv_quant");
   return kv::resolve(scheme, model_->shape().layers);
 }
 
@@ -185,10 +184,6 @@ ServiceStats ModelBinding::stats() const {
           .kv_by_request = options_.kv_by_request,
           .kv_used_bytes = engine.kv_used_bytes,
           .kv_held_bytes = engine.kv_held_bytes};
-}
-
-std::vector<kv::SchemeSummary> ModelBinding::kv_schemes() const {
-  return kv::summarize(options_.kv, model_->shape().layers);
 }
 
 }  // namespace cohort::serving

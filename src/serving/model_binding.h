@@ -52,7 +52,7 @@ class ModelBinding : public ModelService {
   /// Refuses requests from now on; running answers go on.
   void stop_accepting() { engine_->stop_accepting(); }
   ServiceStats stats() const override;
-  std::vector<kv::SchemeSummary> kv_schemes() const override;
+  const std::vector<kv::SchemeSummary>& kv_schemes() const override { return kv_schemes_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
@@ -71,6 +71,7 @@ class ModelBinding : public ModelService {
   std::vector<int32_t> leading_;               // put before plain text
   std::unique_ptr<model::Model> model_;
   kv::RowPrecision default_precision_;
+  std::vector<kv::SchemeSummary> kv_schemes_;
   std::unique_ptr<engine::Engine> engine_;
 };
 

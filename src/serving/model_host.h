@@ -25,7 +25,9 @@ class ModelHost : public ModelService {
   std::vector<int32_t> tokenize(std::string_view text) const override;
   std::shared_ptr<engine::Stream> submit(engine::Request request) override;
   ServiceStats stats() const override { return loaded().stats(); }
-  std::vector<kv::SchemeSummary> kv_schemes() const override { return loaded().kv_schemes(); }
+  const std::vector<kv::SchemeSummary>& kv_schemes() const override {
+    return loaded().kv_schemes();
+  }
 
  private:
   ///   throws  Error{kUnavailable} while loading

@@ -54,8 +54,8 @@ class ModelService {
   virtual std::shared_ptr<engine::Stream> submit(engine::Request request) = 0;
   ///   throws  kUnavailable while loading
   virtual ServiceStats stats() const = 0;
-  /// What the ways to store keys and values take. Same throws.
-  virtual std::vector<kv::SchemeSummary> kv_schemes() const = 0;
+  /// What the ways to store keys and values take. Same throws; valid for the life of the service.
+  virtual const std::vector<kv::SchemeSummary>& kv_schemes() const = 0;
 };
 
 }  // namespace cohort::serving

@@ -1,24 +1,12 @@
 #include "text/chat_template.h"
 
-#include "text/template_process.h"
 #include "text/textkit_calls.h"
 
 namespace cohort::text {
 
-struct ChatTemplate::Handle {
-  Handle(std::string_view template_source, std::string_view bos, std::string_view eos)
-      : source(template_source), bos_token(bos), eos_token(eos), process(source) {}
-
-  const std::string source, bos_token, eos_token;
-  TemplateProcess process;
-};
-
 ChatTemplate::ChatTemplate(std::string_view source, std::string_view bos_token,
                            std::string_view eos_token)
-    : handle_(std::make_unique<Handle>(source, bos_token, eos_token)) {}
-ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
-ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
-ChatTemplate::~ChatTemplate() = default;
+    : bos_token_(bos_token), eos_token_(eos_token), process_(std::string(source)) {}
 
 ChatTemplate::Rendered ChatTemplate::render(const Tokenizer& tokenizer,
                                             std::string_view messages_json,
@@ -26,9 +14,9 @@ ChatTemplate::Rendered ChatTemplate::render(const Tokenizer& tokenizer,
                                             std::string_view kwargs_json,
                                             std::string_view tools_json) const {
   const TkChatInputs inputs{
-      .source = to_tk(handle_->source),
-      .bos_token = to_tk(handle_->bos_token),
-      .eos_token = to_tk(handle_->eos_token),
+      .source = to_tk(process_.source()),
+      .bos_token = to_tk(bos_token_),
+      .eos_token = to_tk(eos_token_),
       .messages = to_tk(messages_json),
       .tools = to_tk(tools_json),
       .kwargs = to_tk(kwargs_json),
@@ -38,7 +26,7 @@ ChatTemplate::Rendered ChatTemplate::render(const Tokenizer& tokenizer,
   TkText variables{}, error{}, text{};
   TkMarks marks{};
   throw_unless_done(tk_chat_prepare(tk_tokenizer, &inputs, &variables, &marks, &error), error);
-  const std::string written = handle_->process.render(take(variables));
+  const std::string written = process_.render(take(variables));
 
   TkIds ids{};
   throw_unless_done(tk_chat_finish(tk_tokenizer, to_tk(written), &marks, &text, &ids, &error),

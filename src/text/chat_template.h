@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "text/template_process.h"
 #include "text/tokenizer.h"
 
 namespace cohort::text {
@@ -22,9 +22,6 @@ class ChatTemplate {
   ///   throws  Error{kInvalidRequest} with the line when the source does not compile
   ///   cost    that of starting this program, about 10 ms
   ChatTemplate(std::string_view source, std::string_view bos_token, std::string_view eos_token);
-  ChatTemplate(ChatTemplate&&) noexcept;
-  ChatTemplate& operator=(ChatTemplate&&) noexcept;
-  ~ChatTemplate();
 
   struct Rendered {
     std::string text;  // what the template produced
@@ -51,8 +48,8 @@ class ChatTemplate {
                   std::string_view tools_json = {}) const;
 
  private:
-  struct Handle;
-  std::unique_ptr<Handle> handle_;
+  const std::string bos_token_, eos_token_;
+  mutable TemplateProcess process_;  // has its own lock
 };
 
 }  // namespace cohort::text

@@ -70,7 +70,7 @@ Transfer receive_frame(int socket, Frame& frame, uint64_t bytes_max, Deadline de
   Header header{};
   const Transfer begun = receive(socket, &header, sizeof header, deadline);
   if (begun != Transfer::kDone) return begun;
-  if (header.bytes > bytes_max) return Transfer::kEnded;
+  if (header.bytes > bytes_max) return Transfer::kTooLong;
   frame.status = header.status;
   frame.bytes.resize(header.bytes);
   return receive(socket, frame.bytes.data(), frame.bytes.size(), deadline);

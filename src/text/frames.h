@@ -13,7 +13,8 @@ using Deadline = std::chrono::steady_clock::time_point;
 
 enum class Transfer {
   kDone,
-  kEnded,  // the other side is gone, or sent what is no frame
+  kEnded,    // the other side is gone
+  kTooLong,  // it began a frame that nobody wants
   kLate,
 };
 
@@ -24,7 +25,7 @@ struct Frame {
 
 /// Neither raises SIGPIPE. One thread at a time per socket.
 Transfer send_frame(int socket, int64_t status, std::string_view bytes, Deadline deadline);
-///   bytes_max  more than this is no frame
+///   bytes_max  of a longer frame only the head is taken
 Transfer receive_frame(int socket, Frame& frame, uint64_t bytes_max, Deadline deadline);
 
 /// Whether the other side is there and has sent nothing.

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "text/template_worker.h"
 #include "text/textkit_calls.h"
@@ -68,8 +69,27 @@ struct Sockets {
   int ends[2] = {-1, -1};
 };
 
-/// How a worker comes to be: one end of the socket as standard input, and no other file of ours; no
-/// signal blocked or ignored; outside our process group, so that Ctrl-C is for us alone.
+/// Whether a worker needs a variable: what the system's libraries read to load the program, to know
+/// the time and to report what sanitizers find. The rest is not its business: it may hold secrets.
+bool is_for_worker(std::string_view name) {
+  return name == "LD_LIBRARY_PATH" || name == "DYLD_LIBRARY_PATH" || name == "TZ" ||
+         name == "LANG" || name.starts_with("LC_") || name.ends_with("SAN_OPTIONS");
+}
+
+/// The entries of our environment that a worker gets, ended by a null pointer; valid as ours is.
+std::vector<char*> worker_environment() {
+  std::vector<char*> entries;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view entry = *at;
+    if (is_for_worker(entry.substr(0, entry.find('=')))) entries.push_back(*at);
+  }
+  entries.push_back(nullptr);
+  return entries;
+}
+
+/// How a worker comes to be: one end of the socket as standard input, and no other file of ours;
+/// few of our variables; no signal blocked or ignored; outside our process group, so that Ctrl-C is
+/// for us alone.
 class SpawnPlan {
  public:
   explicit SpawnPlan(int socket) {
@@ -105,8 +125,10 @@ class SpawnPlan {
     const std::string argument = kTemplateWorkerArgument;
     char* const argv[] = {const_cast<char*>(name.c_str()), const_cast<char*>(argument.c_str()),
                           nullptr};
+    const std::vector<char*> environment = worker_environment();
     pid_t pid = -1;
-    check_system(::posix_spawn(&pid, program.c_str(), &files_, &attributes_, argv, environ));
+    check_system(
+        ::posix_spawn(&pid, program.c_str(), &files_, &attributes_, argv, environment.data()));
     return pid;
   }
 
@@ -170,6 +192,11 @@ std::string TemplateProcess::ask(std::string_view bytes) {
   const int status = worker_->stop();
   worker_.reset();
   if (transfer == Transfer::kEnded) fail_as_ended(status);
+  if (transfer == Transfer::kTooLong) {
+    fail(ErrorKind::kInvalidRequest,
+         "the chat template was stopped: its process answered with more than {} MiB",
+         kAnswerBytesMax >> 20);
+  }
   fail(ErrorKind::kInvalidRequest, "the chat template was stopped: it took longer than {} s",
        kRenderTime.count());
 }

@@ -30,6 +30,8 @@ class TemplateProcess {
   ///           Error{kOverloaded} after kRenderTime of waiting for other callers
   std::string render(std::string_view variables_json);
 
+  const std::string& source() const { return source_; }
+
  private:
   /// One process and our end of its connection.
   struct Worker {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "text/tokenizer.h"
+#include "text/utf8_assembler.h"
 #include "textkit.h"
 
 // What the sources of this room need to call the C ABI of rust/textkit.
@@ -16,8 +17,29 @@ inline TkStr to_tk(std::string_view text) {
   return {text.data(), text.size()};
 }
 
-/// Throws our exception for a status of textkit other than 0.
-[[noreturn]] inline void throw_failure(int64_t status, const std::string& message) {
+/// Makes a message that others wrote fit for a terminal: control characters, line ends included, as
+/// \xNN, what is no UTF-8 as U+FFFD; the rest stays.
+inline std::string without_controls(std::string_view text) {
+  std::string whole, shown;
+  Utf8Assembler assembler;
+  assembler.push(text, whole);
+  assembler.finish(whole);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(whole[i]);
+    const bool is_c1 = byte == 0xC2 && static_cast<uint8_t>(whole[i + 1]) < 0xA0;
+    if (byte < 0x20 || byte == 0x7F || is_c1) {
+      shown += fmt::format("\\x{:02x}", static_cast<uint8_t>(is_c1 ? whole[++i] : byte));
+    } else {
+      shown += whole[i];
+    }
+  }
+  return shown;
+}
+
+/// Throws our exception for a status of textkit other than 0. The message may quote what the files
+/// of a model say, and that of a worker may be any bytes.
+[[noreturn]] inline void throw_failure(int64_t status, std::string_view from_outside) {
+  const std::string message = without_controls(from_outside);
   if (status == TK_KWARGS) throw Error(ErrorKind::kInvalidRequest, message, "chat_template_kwargs");
   const ErrorKind kind = status == TK_INVALID       ? ErrorKind::kInvalidRequest
                          : status == TK_UNSUPPORTED ? ErrorKind::kUnsupported

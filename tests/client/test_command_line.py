@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COHORT = os.environ.get("COHORT_BINARY", str(ROOT / "build" / "release" / "cohort"))
 GOLDENS = ROOT / "tests" / "goldens"
 LLAMA = GOLDENS / "llama"
-COMMANDS = ["serve", "run", "logits", "bench", "pull", "ls"]
+COMMANDS = ["serve", "run", "logits", "bench", "fit", "pull", "ls"]
 FRANCE = "What is the capital of France?"
 GREEDY = ["--temperature", "0", "--threads", "2"]
 
@@ -221,6 +221,85 @@ def test_bench_prints_its_fields():
     assert "2048" in refusal("bench", LLAMA, "--prefill", "2048")
 
 
+@pytest.mark.parametrize("start", ["1", "8", "16", "64", "70"])
+def test_bench_goes_through_the_change_of_precision(start):
+    out = json.loads(answer("bench", "smollm2", "--prefill", "64", "--decode", "16", "--json",
+                            "--kv-quant", "8", "--kv-start", start))
+    assert out["prefill_tok_s"] > 0 and out["decode_tok_s"] > 0
+
+
+def test_bench_takes_prompts_in_chunks():
+    assert json.loads(answer("bench", LLAMA, "--prefill", "64", "--decode", "1", "--json",
+                             "--prefill-chunk-tokens", "5"))["prefill_tok_s"] > 0
+
+
+# fit
+
+@pytest.mark.parametrize("model, refused", [(LLAMA, {"8", "4", "config", "turbo:k8v8"}),
+                                            ("smollm2", {"config"})])
+def test_fit_says_what_fits(model, refused):
+    out = json.loads(answer("fit", model, "--json", "--memory-mb", "1000"))
+    assert out["memory_bytes"] == 1000 << 20
+    assert out["kv_bytes"] == out["memory_bytes"] - out["weight_bytes"] - out["working_bytes"]
+    schemes = {scheme.pop("kv_quant"): scheme for scheme in out["schemes"]}
+    assert refused <= {words for words, scheme in schemes.items() if "refused" in scheme}
+    assert list(schemes)[:4] == ["off", "8", "4", "config"]
+    for words, scheme in schemes.items():
+        if "refused" in scheme:
+            assert set(scheme) == {"refused"} and scheme["refused"]
+            continue
+        assert set(scheme) == {"bytes_per_token", "context_tokens", "rows_of_whole_context", "layers"}
+        assert scheme["bytes_per_token"] == sum(
+            layer["layers"] * layer["bytes_per_token"] for layer in scheme["layers"])
+        assert 0 < scheme["context_tokens"] <= out["model_context_tokens"]
+    if "refused" not in schemes["8"]:
+        assert schemes["4"]["bytes_per_token"] < schemes["8"]["bytes_per_token"] \
+            < schemes["off"]["bytes_per_token"]
+
+    text = answer("fit", model, "--memory-mb", "1000")
+    for words, scheme in schemes.items():
+        line, = (line for line in text.splitlines() if line.startswith(words + " "))
+        assert scheme.get("refused", str(scheme.get("bytes_per_token"))) in line
+
+
+def test_nothing_fits_into_too_little_memory():
+    out = json.loads(answer("fit", "smollm2", "--json", "--memory-mb", "1"))
+    assert out["kv_bytes"] == 0
+    assert {scheme.get("context_tokens", 0) for scheme in out["schemes"]} == {0}
+
+
+# kv_config.json
+
+@pytest.fixture
+def folder_with_bad_kv_config(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(LLAMA, folder)
+    (folder / "kv_config.json").write_text('{"of": "another program"}')
+    return folder
+
+
+def test_a_kv_config_is_read_only_where_it_counts(folder_with_bad_kv_config, tmp_path):
+    folder = folder_with_bad_kv_config
+    bench = ["bench", folder, "--prefill", "8", "--decode", "1"]
+    answer(*bench)
+    for arguments in ([*bench, "--kv-quant", "config"], ["fit", folder],
+                      [*bench, "--kv-config", folder / "kv_config.json"],
+                      ["serve", folder, "--port", "0", "--kv-quant-by-request"]):
+        done = cohort(*arguments)
+        assert done.returncode == 1 and "kv_config.json: must be an array" in done.stderr, arguments
+    (folder / "kv_config.json").unlink()
+    assert "there is no " in refusal(*bench, "--kv-quant", "config")
+
+
+def test_a_kv_config_may_lie_beside_a_gguf_file(tmp_path):
+    model = tmp_path / "model.gguf"
+    model.symlink_to(answer("pull", "smollm2").strip())
+    bench = ["bench", model, "--prefill", "8", "--decode", "1", "--kv-quant", "config"]
+    assert str(tmp_path / "kv_config.json") in refusal(*bench)
+    (tmp_path / "kv_config.json").write_text('[{"layer_idx": 1, "bits": 8, "group_size": 64}]')
+    answer(*bench)
+
+
 def test_version_and_help():
     version = answer("--version")
     assert version.startswith("cohort ") and "MLX" in version and version.count("\n") == 1
@@ -263,6 +342,10 @@ def test_a_bad_environment_variable_is_named():
     assert "COHORT_ISA" in refusal("run", LLAMA, "hi", COHORT_ISA="mmx")
     assert "COHORT_CONFIG" in refusal("ls", status=2, COHORT_CONFIG="absent.toml")
     assert "COHORT_MAX_ROWS" in refusal("ls", status=2, COHORT_MAXROWS="8")
+
+
+def test_variables_for_tests_and_an_empty_config_stop_nothing():
+    assert answer("ls", COHORT_TEST_ROUNDS="3", COHORT_CONFIG="") == answer("ls")
 
 
 # What is no model

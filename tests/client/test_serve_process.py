@@ -307,3 +307,38 @@ def test_memory_of_answers_is_bounded(model, bytes_per_token):
     cache = bytes_per_token * done.usage.total_tokens
     print(f"{model}: 528 tokens took {(after - before) / 1e6:.1f} MB, {cache / 1e6:.1f} MB of it KV")
     assert after - before <= cache + 256e6  # activations, up to what the allocator keeps for reuse
+
+
+# /stats
+
+def test_stats_say_what_is_held():
+    with serving("smollm2") as server:
+        chat(server)
+        deadline = time.monotonic() + 30
+        while True:  # the row goes after the last token was sent
+            status, stats = get(server.url + "/stats")
+            assert status == 200
+            if stats["kv"]["used_bytes"] == 0:
+                break
+            assert time.monotonic() < deadline, stats
+            time.sleep(0.02)
+    kv = stats.pop("kv")
+    assert set(stats) == {"rows", "waiting", "iterations", "failed_forwards"}
+    assert (stats["rows"], stats["waiting"], stats["failed_forwards"]) == (0, 0, 0)
+    assert stats["iterations"] > 0
+    assert set(kv) == {"scheme", "by_request", "used_bytes", "held_bytes", "schemes"}
+    assert kv["scheme"] == "bf16" and kv["by_request"] is False
+    fit = subprocess.run([COHORT, "fit", "smollm2", "--json"], capture_output=True, check=True)
+    fits = json.loads(fit.stdout)["schemes"]
+    for scheme in fits:
+        scheme.pop("context_tokens", None), scheme.pop("rows_of_whole_context", None)
+    assert kv["schemes"] == fits
+
+
+def test_stats_of_a_running_answer_count_its_memory():
+    with serving("smollm2") as server:
+        _, rest = open_stream(server, 500)
+        _, stats = get(server.url + "/stats")
+        assert stats["rows"] == 1
+        assert 0 < stats["kv"]["used_bytes"] <= stats["kv"]["held_bytes"]
+        assert list(rest)[-1].usage.completion_tokens == 500

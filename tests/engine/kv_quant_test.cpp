@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <boost/json.hpp>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
+#include "base/json.h"
+#include "base/mapped_file.h"
 #include "serving/model_binding.h"
 #include "tests/support/answers.h"
 #include "tests/support/random_checkpoint.h"
@@ -144,8 +148,28 @@ TEST(KvQuantAtStart, HeadsThatTheSchemeCannotHoldAreRefusedWithTheReason) {
     const BindingOptions options{.path = kGolden, .names = {"llama"}, .threads = 1, .kv = scheme};
     const Error error = refusal([&] { ModelBinding binding(options); });
     EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_EQ(error.param(), "kv_quant");
     EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
   }
+}
+
+TEST_F(KvQuant, WhatTheModelCannotDoIsSaidBeforeItsWeightsAreRead) {
+  BindingOptions options = this->options();
+  const std::string config = options.path + "/config.json";
+  const MappedFile file(config);
+  boost::json::value edited =
+      parse_json({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, config);
+  edited.as_object()["num_hidden_layers"] = 9;  // more than there are weights of
+  std::filesystem::remove(config);
+  std::ofstream(config) << boost::json::serialize(edited);
+  EXPECT_NE(std::string(refusal([&] { ModelBinding binding(options); }).what()).find("missing"),
+            std::string::npos);
+  options.kv = {.kind = KvScheme::Kind::kConfig, .layers = {{99, 8, 64}}};
+  EXPECT_EQ(refusal([&] { ModelBinding binding(options); }).param(), "kv_quant");
+  options.kv = {};
+  options.context_tokens = 1 << 30;
+  const Error context = refusal([&] { ModelBinding binding(options); });
+  EXPECT_TRUE(std::string(context.what()).starts_with("a context of 1073741824 tokens is more"));
 }
 
 TEST_F(KvQuant, ARequestThatFindsNoMemoryFailsAloneAndAllOfItComesBack) {

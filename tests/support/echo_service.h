@@ -38,7 +38,7 @@ class EchoService : public serving::ModelService {
   std::vector<int32_t> tokenize(std::string_view text) const override;
   std::shared_ptr<engine::Stream> submit(engine::Request request) override;
   serving::ServiceStats stats() const override { return {.rows = running_, .kv_scheme = "bf16"}; }
-  std::vector<kv::SchemeSummary> kv_schemes() const override { return {}; }
+  const std::vector<kv::SchemeSummary>& kv_schemes() const override { return kv_schemes_; }
 
   void set_health(serving::Health health) { health_ = health; }
   size_t running() const { return running_; }
@@ -53,6 +53,7 @@ class EchoService : public serving::ModelService {
 
   const EchoOptions options_;
   serving::ModelInfo info_;
+  const std::vector<kv::SchemeSummary> kv_schemes_ = {};
   std::atomic<serving::Health> health_ = serving::Health::kReady;
   std::atomic<size_t> running_ = 0;
   std::atomic<size_t> cancelled_ = 0;

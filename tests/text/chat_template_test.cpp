@@ -90,6 +90,16 @@ TEST(ChatTemplate, ZeroBytesCutNothing) {
   EXPECT_STREQ(error.what(), "the chat template refused the messages: a\\x00b\\x00");
 }
 
+TEST(ChatTemplate, WhatItSaysIsFitForATerminal) {
+  const std::string text = "\x1b[2J\r\n\t\x7f \u009b1m é🎉";
+  const Error error = failure([&] { render("{{ raise_exception(messages[0].content) }}", text); });
+  EXPECT_STREQ(error.what(),
+               "the chat template refused the messages: "
+               "\\x1b[2J\\x0d\\x0a\\x09\\x7f \\x9b1m é🎉");
+  const std::string compiled = failure([] { render("{% \x1b]0;x\a %}"); }).what();
+  EXPECT_EQ(compiled.find_first_of("\x1b\a"), std::string::npos) << compiled;
+}
+
 TEST(ChatTemplate, NumbersArriveAsTheyWere) {
   for (const char* number :
        {"0.1", "5e-324", "1.7976931348623157e+308", "123456789.12345679", "0.30000000000000004",

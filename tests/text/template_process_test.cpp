@@ -205,5 +205,32 @@ TEST(TemplateProcess, HoldsNothingOfOurs) {
   ::close(secret);
 }
 
+TEST(TemplateProcess, GetsOnlyTheVariablesThatItNeeds) {
+  const std::map<std::string, std::string> needed = {
+      {"TZ", "UTC"}, {"LANG", "C"}, {"LC_TIME", "C"}, {"ANYSAN_OPTIONS", ""}};
+  const std::map<std::string, std::string> others = {
+      {"HF_TOKEN", "secret"}, {"COHORT_MODEL", "x"}, {"LD_PRELOAD_NOT", "x"}, {"TZ_NOT", "x"}};
+  for (const auto& variables : {needed, others}) {  // what is set already stays
+    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 0);
+  }
+  const ChatTemplate chat(source_of_deeds(), "", "");
+  ASSERT_EQ(children().size(), 1U);
+  const std::string path = fmt::format("/proc/{}/environ", children().begin()->first);
+  std::map<std::string, std::string> found;
+  std::ifstream file(path);
+  for (std::string entry; std::getline(file, entry, '\0');) {
+    const size_t equals = entry.find('=');
+    found[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  for (const auto& [name, value] : needed) EXPECT_TRUE(found.contains(name)) << name;
+  for (const auto& [name, value] : found) {
+    EXPECT_TRUE(needed.contains(name) || name == "LD_LIBRARY_PATH" || name.starts_with("LC_") ||
+                name.ends_with("SAN_OPTIONS"))
+        << name;
+    EXPECT_EQ(value, std::getenv(name.c_str())) << name;
+  }
+  for (const auto& [name, value] : others) ::unsetenv(name.c_str());
+}
+
 }  // namespace
 }  // namespace cohort::text
