@@ -17,7 +17,7 @@ cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_me
 cohort_room(engine_plan SOURCES engine/request.cpp engine/stream.cpp engine/scheduler.cpp engine/sampler.cpp
   DEPENDS cohort_kernels_cpu)
 cohort_room(text SOURCES text/*.cpp DEPENDS cohort_base textkit)
-cohort_room(api SOURCES api/*.cpp DEPENDS cohort_engine_plan)
+cohort_room(api SOURCES api/*.cpp DEPENDS cohort_engine_plan cohort_kv)
 cohort_room(http SOURCES http/*.cpp DEPENDS cohort_api)
 if(COHORT_SANITIZE STREQUAL "thread")
   # Asio's fences only back up its locks, and the thread sanitizer does not know fences.

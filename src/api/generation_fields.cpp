@@ -131,7 +131,10 @@ void read_ignore_eos(const Reading& reading) {
 }
 
 void read_kv_quant(const Reading& reading) {
-  reading.draft.request.kv_quant = read_text(reading.value, reading.name);
+  const std::string_view words = read_text(reading.value, reading.name);
+  kv::KvScheme scheme;
+  kv::set_quantization(scheme, words);  // throws if there is no such thing
+  reading.draft.request.kv_quant = words;
 }
 
 void read_stream(const Reading& reading) {

@@ -13,6 +13,8 @@ namespace cohort::app {
 namespace {
 
 constexpr double kUsableShare = 0.75;  // of the machine's memory: others need some, too
+// The program itself, and what a tokenizer takes for each of its tokens (measured).
+constexpr size_t kProgramBytes = 16 << 20, kTokenBytes = 320;
 
 struct Fit {
   kv::SchemeSummary scheme;
@@ -83,7 +85,8 @@ int run_fit(const Settings& settings, const FitOptions& options) {
   const size_t weights = model::packed_bytes(checkpoint);
   const size_t working =
       shape.working_bytes_per_token * static_cast<size_t>(settings.prefill_chunk_tokens);
-  const size_t room = memory - std::min(memory, weights + working);
+  const size_t program = kProgramBytes + kTokenBytes * static_cast<size_t>(shape.vocab_size);
+  const size_t room = memory - std::min(memory, weights + program + working);
   const std::vector<Fit> all = fits(scheme, shape, room, settings.prefill_chunk_tokens);
   if (options.json) {
     boost::json::array schemes;
@@ -92,6 +95,7 @@ int run_fit(const Settings& settings, const FitOptions& options) {
                            boost::json::object{{"model", settings.model},
                                                {"memory_bytes", memory},
                                                {"weight_bytes", weights},
+                                               {"program_bytes", program},
                                                {"working_bytes", working},
                                                {"kv_bytes", room},
                                                {"model_context_tokens", shape.context_tokens},
@@ -100,11 +104,12 @@ int run_fit(const Settings& settings, const FitOptions& options) {
   }
   const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   fmt::print(
-      "{}: of {:.0f} MB{}, weights take {:.0f} and a forward of {} tokens {:.0f};\n"
+      "{}: of {:.0f} MB{}, weights take {:.0f}, the program {:.0f} and a forward of {} tokens "
+      "{:.0f};\n"
       "{:.0f} MB are left for keys and values.\n\n",
       settings.model, mb(memory),
       options.memory_mb ? "" : fmt::format(" ({:.0f} % of this machine)", 100 * kUsableShare),
-      mb(weights), settings.prefill_chunk_tokens, mb(working), mb(room));
+      mb(weights), mb(program), settings.prefill_chunk_tokens, mb(working), mb(room));
   print_table(all, shape.context_tokens);
   return 0;
 }

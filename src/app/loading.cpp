@@ -34,18 +34,41 @@ model::LoadOptions load_options(const Settings& settings) {
   return {.exact = settings.exact};
 }
 
+namespace {
+
+/// Knobs that would change nothing are a mistake, unless requests may choose what they are for.
+void require_effect(const Settings& settings, kv::KvScheme::Kind kind) {
+  using Kind = kv::KvScheme::Kind;
+  const auto refuse = [&](const char* flag, const char* what) {
+    fail(ErrorKind::kInvalidRequest, "{} has no effect with --kv-quant {}: it is for {}", flag,
+         settings.kv_quant, what);
+  };
+  if (kind == Kind::kOff && settings.kv_start > 0) refuse("--kv-start", "quantized ones");
+  if (kind != Kind::kUniform && settings.kv_group_size != 64) refuse("--kv-group-size", "4 and 8");
+  if (kind != Kind::kTurbo && settings.kv_turbo_skip_ends > 0) {
+    refuse("--kv-turbo-skip-ends", "turbo");
+  }
+  if (kind != Kind::kConfig && !settings.kv_config.empty()) refuse("--kv-config", "config");
+}
+
+}  // namespace
+
 kv::KvScheme kv_scheme(const Settings& settings, const std::string& path, KvConfig config) {
   kv::KvScheme scheme;
   kv::set_quantization(scheme, settings.kv_quant);
   scheme.dense_bf16 = settings.kv_dtype == KvDtype::kBf16 && !settings.exact;
   scheme.group = settings.kv_group_size;
+  if (scheme.group != 32 && scheme.group != 64 && scheme.group != 128) {
+    fail(ErrorKind::kInvalidRequest, "--kv-group-size must be 32, 64 or 128, not {}", scheme.group);
+  }
   scheme.start = settings.kv_start;
   scheme.turbo_skip_ends = settings.kv_turbo_skip_ends;
-  if (settings.exact && scheme.kind != kv::KvScheme::Kind::kOff) {
+  if (settings.exact && (scheme.kind != kv::KvScheme::Kind::kOff || settings.kv_quant_by_request)) {
     fail(ErrorKind::kInvalidRequest,
-         "--exact stores keys and values as f32: it does not go with --kv-quant {}",
-         settings.kv_quant);
+         "--exact stores keys and values as f32: it does not go with --kv-quant {}{}",
+         settings.kv_quant, settings.kv_quant_by_request ? " --kv-quant-by-request" : "");
   }
+  if (config == KvConfig::kIfNeeded) require_effect(settings, scheme.kind);
   const bool needed = scheme.kind == kv::KvScheme::Kind::kConfig;
   const std::string beside = kv_config_of(path);
   if (!settings.kv_config.empty()) {

@@ -15,7 +15,7 @@ store::LocalModel find_model(const Settings& settings);
 
 model::LoadOptions load_options(const Settings& settings);
 
-/// Whether the kv_config.json of a model is read although the settings do not ask for its scheme.
+/// Whether only the scheme of the settings is asked for, or others may be, too.
 enum class KvConfig { kIfNeeded, kAlways };
 
 /// How the settings say to store keys and values of the model at `path`, a folder or a .gguf file.

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <exception>
 #include <utility>
 
@@ -51,6 +54,14 @@ bool fails(Row& row, const F& act) noexcept {
     end_stream(row.stream(), failure);
     return true;
   }
+}
+
+/// Of what an idle server need not hold: freed arrays, and pages of the heap.
+void give_back_memory() {
+  mx::clear_cache();
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
 }
 
 }  // namespace
@@ -110,11 +121,12 @@ void Engine::run() {
     // MLX's CPU compilation runs a C++ compiler; its buffer cache need not outgrow a forward.
     mx::set_default_device(mx::Device::cpu);
     mx::disable_compile();
-    mx::set_cache_limit(size_t{256} << 20);
+    mx::set_cache_limit(size_t{64} << 20);
     while (wait_for_work()) {
       step();
       stats_.kv_used_bytes = memory_.pools().used_bytes();
       stats_.kv_held_bytes = memory_.pools().held_bytes();
+      if (rows_.empty()) give_back_memory();
     }
     end_all({.finish = FinishReason::kCancelled});
   } catch (const std::exception& error) {

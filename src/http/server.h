@@ -24,7 +24,7 @@ struct ServerOptions {
   uint64_t body_bytes_max = 32 << 20;
   uint64_t all_bodies_bytes_max = 512 << 20;  // of requests that are being read or handled
   size_t connections_max = 1024;              // further ones wait in the listen queue
-  size_t handler_threads = 2;
+  size_t handler_threads = 8;                 // they mostly wait: for a template, for a lock
 
   std::chrono::milliseconds idle_timeout{75'000};             // between two requests
   std::chrono::milliseconds header_timeout{10'000};           // first to last byte of a head

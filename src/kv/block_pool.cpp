@@ -51,9 +51,11 @@ void BlockPool::give_memory(Slab& slab) {
   }
   if (limit_.most_bytes < limit_.held_bytes + slab_bytes()) {
     fail(ErrorKind::kOverloaded,
-         "no room for more keys and values: {} MB of {} MB are in use; try again later or raise "
+         "no room for more keys and values: {:.1f} of {:.1f} MB are in use; try again later or "
+         "raise "
          "--kv-memory-mb",
-         limit_.held_bytes >> 20, limit_.most_bytes >> 20);
+         static_cast<double>(limit_.held_bytes) / (1 << 20),
+         static_cast<double>(limit_.most_bytes) / (1 << 20));
   }
   slab.memory = kernels::cpu::AlignedBuffer(slab_bytes());
   limit_.held_bytes += slab_bytes();

@@ -50,7 +50,9 @@ std::vector<LayerGroup> layer_groups(const RowPrecision& precision,
     if (known != groups.end()) {
       ++known->layers;
     } else {
-      groups.push_back({signature, 1, row.layer(i).bytes_per_token()});
+      const auto* spec = std::get_if<LayerSpec>(&layers[i]);
+      groups.push_back(
+          {signature, 1, spec ? spec->geometry(precision[i].then).bytes_per_token() : 0});
     }
   }
   return groups;

@@ -8,7 +8,7 @@ namespace cohort::kv {
 struct LayerGroup {
   std::string signature;  // of their caches
   int layers = 0;
-  size_t bytes_per_token = 0;  // of one of them; 0 = state of fixed size
+  size_t bytes_per_token = 0;  // of one of them, after its precision changed; 0 = fixed size
 };
 
 /// What a scheme stores.

@@ -16,6 +16,8 @@ using kernels::cpu::dense_kv;
 using kernels::cpu::KvEncoding;
 using kernels::cpu::turbo_kv;
 
+constexpr int64_t kMostLayers = 4096;
+
 std::string KvScheme::name() const {
   std::string text = dense_bf16 ? "bf16" : "f32";
   const std::string beside = dense_bf16 ? "" : "-f32";
@@ -42,7 +44,8 @@ std::string KvScheme::name() const {
 void set_quantization(KvScheme& scheme, std::string_view words) {
   const auto refuse = [&] {
     throw Error(ErrorKind::kInvalidRequest,
-                fmt::format("{} is no KV quantization; there are off, 4, 8, config, turbo and "
+                fmt::format("{} is no KV quantization (--kv-quant, kv_quant); there are off, 4, 8, "
+                            "config, turbo and "
                             "turbo:kXvY with X of 2, 4, 5, 8 and Y of 2, 3, 4, 5, 8",
                             printable(words)),
                 "kv_quant");
@@ -73,10 +76,14 @@ void set_quantization(KvScheme& scheme, std::string_view words) {
 }
 
 std::vector<LayerBits> read_kv_config(std::string_view text, const std::string& file) {
-  const boost::json::value list = parse_json(text, file);
+  const boost::json::value list = parse_json(text, file, {.unique_keys = true});
   if (!list.is_array()) {
     fail(ErrorKind::kInvalidRequest,
          "{}: must be an array of {{\"layer_idx\", \"bits\", \"group_size\"}}", file);
+  }
+  if (list.get_array().size() > kMostLayers) {
+    fail(ErrorKind::kInvalidRequest, "{}: has {} entries, at most {} are read", file,
+         list.get_array().size(), kMostLayers);
   }
   std::vector<LayerBits> layers;
   for (const boost::json::value& entry : list.get_array()) {
@@ -84,9 +91,10 @@ std::vector<LayerBits> read_kv_config(std::string_view text, const std::string& 
       const boost::json::value* value =
           entry.is_object() ? entry.get_object().if_contains(key) : nullptr;
       if (value == nullptr || !value->is_int64() || value->get_int64() < 0 ||
-          value->get_int64() > 1 << 20) {
-        fail(ErrorKind::kInvalidRequest, "{}: entry {} must have a whole number \"{}\"", file,
-             layers.size(), key);
+          value->get_int64() >= kMostLayers) {
+        fail(ErrorKind::kInvalidRequest,
+             "{}: entry {} must have a whole number \"{}\" from 0 to {}", file, layers.size(), key,
+             kMostLayers - 1);
       }
       return static_cast<int>(value->get_int64());
     };
@@ -139,14 +147,16 @@ std::string refusal(const KvScheme& scheme, const std::vector<AnyLayerSpec>& lay
       return fmt::format("layer {}: the model has {} layers", entry.layer, layers.size());
     }
   }
+  bool changes_any = scheme.kind == KvScheme::Kind::kOff;
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto* spec = std::get_if<LayerSpec>(&layers[i]);
     const auto encoding = spec ? wanted(scheme, *spec, i, layers.size()) : std::nullopt;
     if (!encoding) continue;
     const std::string reason = kernels::cpu::refusal(*encoding, spec->head_dim);
     if (!reason.empty()) return fmt::format("layer {}: {}", i, reason);
+    changes_any = true;
   }
-  return "";
+  return changes_any ? "" : "it leaves every layer of this model as it is";
 }
 
 RowPrecision resolve(const KvScheme& scheme, const std::vector<AnyLayerSpec>& layers) {

@@ -49,6 +49,12 @@ ModelBinding::ModelBinding(BindingOptions options)
     fail(ErrorKind::kInvalidRequest, "a context of {} tokens is more than the model's {}",
          options_.context_tokens, shape.context_tokens);
   }
+  const int64_t context =
+      options_.context_tokens > 0 ? options_.context_tokens : shape.context_tokens;
+  if (options_.kv.start >= context) {
+    fail(ErrorKind::kInvalidRequest, "--kv-start {}: no sequence gets there in a context of {}",
+         options_.kv.start, context);
+  }
   kv_schemes_ = kv::summarize(options_.kv, shape.layers);
   tokenizer_ = std::make_unique<text::Tokenizer>(load_tokenizer(checkpoint));
   template_ = load_template(checkpoint, options_.chat_template);
@@ -62,8 +68,7 @@ ModelBinding::ModelBinding(BindingOptions options)
   info_.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                              std::chrono::system_clock::now().time_since_epoch())
                              .count();
-  info_.context_tokens =
-      options_.context_tokens > 0 ? options_.context_tokens : shape.context_tokens;
+  info_.context_tokens = context;
   info_.vocab_size = shape.vocab_size;
   info_.has_chat_template = template_ != nullptr;
   engine_ = std::make_unique<engine::Engine>(*model_, cpu_, *tokenizer_,
@@ -146,6 +151,20 @@ void ModelBinding::require_possible(size_t bytes, const char* field) const {
               field, "context_length_exceeded");
 }
 
+void ModelBinding::require_memory(const engine::Request& request,
+                                  const kv::RowPrecision& precision) const {
+  const auto tokens = static_cast<int64_t>(request.prompt.size()) + 1;
+  const size_t needed = kv::peak_bytes(precision, model_->shape().layers, tokens,
+                                       options_.engine.limits.prefill_tokens);
+  if (needed <= options_.engine.kv_memory_bytes) return;
+  const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  throw Error(ErrorKind::kInvalidRequest,
+              fmt::format("the prompt's {} tokens need {:.1f} MB of keys and values; this server "
+                          "has {:.1f} (--kv-memory-mb)",
+                          tokens - 1, mb(needed), mb(options_.engine.kv_memory_bytes)),
+              request.prompt_field, "context_length_exceeded");
+}
+
 std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
   engine::require_fit(request, info_.context_tokens);
   for (int32_t id : request.prompt) {
@@ -167,6 +186,7 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
   const int64_t max_tokens =
       request.max_tokens.value_or(std::min(options_.max_tokens.value_or(room), room));
   kv::RowPrecision precision = this->precision(request);
+  require_memory(request, precision);
   engine::SamplingParams sampling = resolve(request.sampling);
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed);
   engine_->submit(

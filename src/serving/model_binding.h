@@ -57,6 +57,8 @@ class ModelBinding : public ModelService {
 
  private:
   kv::RowPrecision precision(const engine::Request& request) const;
+  /// Refuses a prompt whose keys and values the memory could not hold even if all else were free.
+  void require_memory(const engine::Request& request, const kv::RowPrecision& precision) const;
   engine::SamplingParams resolve(const engine::SamplingOptions& request) const;
   /// Refuses text that is longer than any context of this model, before the work of counting its
   /// tokens, which takes a second for each few megabytes.

@@ -163,7 +163,7 @@ TemplateProcess::TemplateProcess(std::string source) : source_(std::move(source)
 
 std::string TemplateProcess::render(std::string_view variables_json) {
   // The clock that ThreadSanitizer's mutexes know; a jump of it costs nobody more than a turn.
-  const std::unique_lock lock(mutex_, std::chrono::system_clock::now() + kRenderTime);
+  const std::unique_lock lock(mutex_, std::chrono::system_clock::now() + kTurnTime);
   if (!lock) {
     fail(ErrorKind::kOverloaded, "the chat template is busy with other requests: try again later");
   }

@@ -27,7 +27,7 @@ class TemplateProcess {
   /// What the template writes, given the variables that tk_chat_prepare made. Not to be trusted:
   /// any bytes, though at most 16 MiB.
   ///   throws  Error{kInvalidRequest} with what went wrong in the template or why it was stopped,
-  ///           Error{kOverloaded} after kRenderTime of waiting for other callers
+  ///           Error{kOverloaded} after kTurnTime of waiting for other callers
   std::string render(std::string_view variables_json);
 
   const std::string& source() const { return source_; }

@@ -10,7 +10,8 @@
 
 namespace cohort::text {
 
-constexpr std::chrono::seconds kRenderTime{5};       // a long chat takes a hundredth of it
+constexpr std::chrono::seconds kRenderTime{3};       // a long chat takes a hundredth of it
+constexpr std::chrono::seconds kTurnTime{1};         // that a caller waits for others
 constexpr uint64_t kTemplateMemoryBytes = 1U << 30;  // of address space, the program's own included
 
 /// What the worker is started with as its only argument.

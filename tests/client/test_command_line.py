@@ -240,7 +240,8 @@ def test_bench_takes_prompts_in_chunks():
 def test_fit_says_what_fits(model, refused):
     out = json.loads(answer("fit", model, "--json", "--memory-mb", "1000"))
     assert out["memory_bytes"] == 1000 << 20
-    assert out["kv_bytes"] == out["memory_bytes"] - out["weight_bytes"] - out["working_bytes"]
+    taken = out["weight_bytes"] + out["program_bytes"] + out["working_bytes"]
+    assert out["kv_bytes"] == out["memory_bytes"] - taken
     schemes = {scheme.pop("kv_quant"): scheme for scheme in out["schemes"]}
     assert refused <= {words for words, scheme in schemes.items() if "refused" in scheme}
     assert list(schemes)[:4] == ["off", "8", "4", "config"]
@@ -268,6 +269,33 @@ def test_nothing_fits_into_too_little_memory():
     assert {scheme.get("context_tokens", 0) for scheme in out["schemes"]} == {0}
 
 
+# Keys and values
+
+
+@pytest.mark.parametrize("flags", [
+    ["--kv-start", "64"],
+    ["--kv-group-size", "32"],
+    ["--kv-group-size", "96"],
+    ["--kv-turbo-skip-ends", "2"],
+    ["--kv-config", "some.json"],
+    ["--kv-quant", "8", "--kv-turbo-skip-ends", "2"],
+    ["--kv-quant", "turbo", "--kv-group-size", "128"],
+    ["--exact", "--kv-quant", "8"],
+])
+def test_a_knob_without_effect_is_an_error(flags):
+    assert flags[-2] in refusal("bench", LLAMA, "--prefill", "8", "--decode", "1", *flags)
+
+
+@pytest.mark.parametrize("flags, reason", [
+    (["--kv-quant", "8", "--kv-start", "100000"], "--kv-start 100000: no sequence gets there"),
+    (["--kv-quant", "turbo", "--kv-turbo-skip-ends", "15"], "it leaves every layer of this model as it is"),
+    (["--exact", "--kv-quant-by-request"], "does not go with"),
+])
+def test_a_scheme_that_never_comes_about_is_refused_at_start(flags, reason):
+    done = cohort("serve", "smollm2", "--port", "0", *flags)
+    assert done.returncode == 1 and reason in done.stderr
+
+
 # kv_config.json
 
 @pytest.fixture
@@ -283,7 +311,7 @@ def test_a_kv_config_is_read_only_where_it_counts(folder_with_bad_kv_config, tmp
     bench = ["bench", folder, "--prefill", "8", "--decode", "1"]
     answer(*bench)
     for arguments in ([*bench, "--kv-quant", "config"], ["fit", folder],
-                      [*bench, "--kv-config", folder / "kv_config.json"],
+                      [*bench, "--kv-quant", "config", "--kv-config", folder / "kv_config.json"],
                       ["serve", folder, "--port", "0", "--kv-quant-by-request"]):
         done = cohort(*arguments)
         assert done.returncode == 1 and "kv_config.json: must be an array" in done.stderr, arguments

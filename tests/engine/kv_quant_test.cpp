@@ -138,8 +138,8 @@ TEST_F(KvQuant, ARequestForWhatThereIsNotIsRefused) {
 TEST(KvQuantAtStart, HeadsThatTheSchemeCannotHoldAreRefusedWithTheReason) {
   using Kind = KvScheme::Kind;
   const std::pair<KvScheme, std::string> refused[] = {
-      {{.kind = Kind::kUniform}, "a head dimension of 16 is not a multiple of groups of 64"},
-      {{.kind = Kind::kUniform, .start = 9}, "is not a multiple of groups of 64"},
+      {{.kind = Kind::kUniform}, "a head dimension of 16 is no multiple of groups of 64"},
+      {{.kind = Kind::kUniform, .start = 9}, "is no multiple of groups of 64"},
       {{.kind = Kind::kTurbo}, "a head dimension of 16; supported: 64, 128, 256, 512"},
       {{.kind = Kind::kConfig, .layers = {{2, 8, 48}}}, "layer 2: groups of 48; supported: 32, 64"},
       {{.kind = Kind::kConfig, .layers = {{4, 8, 64}}}, "the model has 4 layers"},
@@ -188,7 +188,7 @@ TEST_F(KvQuant, ARequestThatFindsNoMemoryFailsAloneAndAllOfItComesBack) {
   for (int turn = 0; turn < 3; ++turn) {
     std::vector<std::shared_ptr<Stream>> streams;
     for (const Request& each : small) streams.push_back(binding.submit(each));
-    const auto wide = binding.submit(request("off", 900, 5));
+    const auto wide = binding.submit(request("off", 550, 5));
     const Answer failed = collect(*wide);
     EXPECT_TRUE(failed.ids.empty());
     ASSERT_EQ(failed.finish, FinishReason::kError);
@@ -197,6 +197,13 @@ TEST_F(KvQuant, ARequestThatFindsNoMemoryFailsAloneAndAllOfItComesBack) {
     EXPECT_TRUE(eventually([&] { return binding.stats().kv_used_bytes == 0; }));
   }
   EXPECT_EQ(collect(*binding.submit(request("off", 500, 5))).ids.size(), 5U);
+  try {
+    binding.submit(request("off", 900, 5));
+    ADD_FAILURE() << "could never be held";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidRequest);
+    EXPECT_NE(std::string(error.what()).find("--kv-memory-mb"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -252,7 +252,7 @@ TEST(RowRecord, ARestoreThatFindsNoMemoryGivesBackWhatItTook) {
   }
 }
 
-// COHORT_WRITE_SEEDS=1 writes them anew, which a change of the format needs.
+// COHORT_TEST_WRITE_SEEDS=1 writes them anew, which a change of the format needs.
 TEST(RowRecord, SeedsOfTheFuzzerAreRecordsOfThisVersion) {
   for (const FuzzedModel& each : fuzzed_models()) {
     KvMemory memory(each.specs());
@@ -263,7 +263,7 @@ TEST(RowRecord, SeedsOfTheFuzzerAreRecordsOfThisVersion) {
       const Record record = record_of(row, form);
       const std::string path = fmt::format("{}/kv_record/{}-{}.bin", COHORT_CORPUS, each.name,
                                            form == kPaged ? "paged" : "portable");
-      if (std::getenv("COHORT_WRITE_SEEDS") != nullptr) {
+      if (std::getenv("COHORT_TEST_WRITE_SEEDS") != nullptr) {
         std::ofstream(path, std::ios::binary)
             .write(reinterpret_cast<const char*>(record.data()),
                    static_cast<std::streamsize>(record.size()));

@@ -50,7 +50,11 @@ std::string refuse(const KvEncoding& encoding, int head_dim) {
     return fmt::format("groups of {}; supported: 32, 64, 128", group);
   }
   if (head_dim % group != 0) {
-    return fmt::format("a head dimension of {} is not a multiple of groups of {}", head_dim, group);
+    const char* instead = head_dim % 64 == 0   ? "; groups of 64 or 32 are"
+                          : head_dim % 32 == 0 ? "; groups of 32 are"
+                                               : ", nor of any other: it stays unquantized";
+    return fmt::format("a head dimension of {} is no multiple of groups of {}{}", head_dim, group,
+                       instead);
   }
   return "";
 }
