@@ -266,17 +266,30 @@ TEST(Affine, CodesScalesAndBiasesEqualMlx) {
   }
 }
 
+float largest_error(const std::vector<float>& got, const std::vector<float>& wanted) {
+  float error = 0;
+  for (size_t i = 0; i < got.size(); ++i) error = std::max(error, std::fabs(got[i] - wanted[i]));
+  return error;
+}
+
 TEST(Affine, DecodesCloseToWhatWasStored) {
+  const Golden golden("affine_g64.safetensors");
   for (int dim : {64, 128, 256, 512}) {
     const Golden inputs(fmt::format("d{}.safetensors", dim));
-    const Golden golden("affine_g64.safetensors");
+    const auto k = inputs.floats("k"), v = inputs.floats("v");
     for (int bits : {4, 8}) {
+      SCOPED_TRACE(fmt::format("d{} {} bits", dim, bits));
       const KvGeometry g{kHeads, dim, affine_kv(bits, 64)};
-      const Decoded back = decoded(g, stored(g, inputs.floats("k"), inputs.floats("v")));
-      // Scales and biases are kept in bf16.
-      const float tolerance = 2.0f / 256;
-      expect_close(back.k, golden.floats(fmt::format("d{}.k.b{}.decoded", dim, bits)), tolerance);
-      expect_close(back.v, golden.floats(fmt::format("d{}.v.b{}.decoded", dim, bits)), tolerance);
+      const Decoded back = decoded(g, stored(g, k, v));
+      // MLX's error with f32 scales, and what bf16 ones may add at the ends of a group's range.
+      const float k_error =
+          largest_error(golden.floats(fmt::format("d{}.k.b{}.decoded", dim, bits)), k);
+      const float v_error =
+          largest_error(golden.floats(fmt::format("d{}.v.b{}.decoded", dim, bits)), v);
+      EXPECT_LE(largest_error(back.k, k),
+                k_error + largest_error(k, std::vector<float>(k.size())) / 128);
+      EXPECT_LE(largest_error(back.v, v),
+                v_error + largest_error(v, std::vector<float>(v.size())) / 128);
     }
   }
 }

@@ -27,12 +27,17 @@ AffineGroup encode_affine(const float* x, int n, int bits, uint8_t* codes) {
     group.scale = edge / edge_code;
     group.bias = edge;
   }
+  affine_codes(x, n, bits, group, codes);
+  return group;
+}
+
+void affine_codes(const float* x, int n, int bits, const AffineGroup& group, uint8_t* codes) {
+  const auto top = static_cast<float>((1 << bits) - 1);
   for (int i = 0; i < n; ++i) {
     const float code = (x[i] - group.bias) / group.scale;
     const float clamped = code < top ? (code > 0 ? code : 0) : top;
     codes[i] = static_cast<uint8_t>(round_small(clamped));
   }
-  return group;
 }
 
 namespace {
@@ -59,15 +64,23 @@ std::string refuse(const KvEncoding& encoding, int head_dim) {
   return "";
 }
 
+/// Scale and bias as they are stored, and the codes that are nearest with these.
+AffineGroup encode_stored(const float* x, int n, int bits, uint8_t* codes) {
+  AffineGroup group = encode_affine(x, n, bits, codes);
+  group = {bf16_to_f32(f32_to_bf16(group.scale)), bf16_to_f32(f32_to_bf16(group.bias))};
+  affine_codes(x, n, bits, group, codes);
+  return group;
+}
+
 void store(const KvGeometry& g, std::byte* head, int slot, const float* key, const float* value) {
   const int size = g.encoding.group;
   uint8_t codes[128];
   for (int i = 0; i < g.groups(); ++i) {
-    const AffineGroup k = encode_affine(key + i * size, size, g.encoding.key_bits, codes);
+    const AffineGroup k = encode_stored(key + i * size, size, g.encoding.key_bits, codes);
     put_key_codes(g, head, slot, i * size, codes, size);
     put_scale(scale_at(g, head, kKeyScales, i, slot), f32_to_bf16(k.scale));
     put_scale(scale_at(g, head, kKeyOffsets, i, slot), f32_to_bf16(k.bias));
-    const AffineGroup v = encode_affine(value + i * size, size, g.encoding.value_bits, codes);
+    const AffineGroup v = encode_stored(value + i * size, size, g.encoding.value_bits, codes);
     put_value_codes(g, head, slot, i * size, codes, size);
     put_scale(scale_at(g, head, kValueScales, i, slot), f32_to_bf16(v.scale));
     put_scale(scale_at(g, head, kValueOffsets, i, slot), f32_to_bf16(v.bias));

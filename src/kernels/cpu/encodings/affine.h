@@ -13,4 +13,7 @@ struct AffineGroup {
 ///   source  mx.quantize of MLX, mode "affine": equal codes, scales and biases
 AffineGroup encode_affine(const float* x, int n, int bits, uint8_t* codes);
 
+/// The nearest codes with a given scale and bias.
+void affine_codes(const float* x, int n, int bits, const AffineGroup& group, uint8_t* codes);
+
 }  // namespace cohort::kernels::cpu
