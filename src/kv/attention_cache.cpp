@@ -21,7 +21,7 @@ namespace {
 constexpr BlockId kNone = UINT32_MAX;
 
 size_t blocks_for(int64_t tokens) {
-  return static_cast<size_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+  return static_cast<size_t>(kernels::cpu::blocks_for(tokens));
 }
 
 /// One block from one encoding to another.

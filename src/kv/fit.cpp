@@ -4,6 +4,7 @@
 
 namespace cohort::kv {
 
+using kernels::cpu::blocks_for;
 using kernels::cpu::kBlockTokens;
 
 namespace {
@@ -11,11 +12,10 @@ namespace {
 /// Bytes of one layer of a row of `tokens` in this encoding, at its peak.
 size_t layer_bytes(const LayerSpec& spec, const kernels::cpu::KvEncoding& encoding, int64_t tokens,
                    int64_t chunk) {
-  const auto blocks = [](int64_t count) { return (count + kBlockTokens - 1) / kBlockTokens; };
-  int64_t held = blocks(tokens);
+  int64_t held = blocks_for(tokens);
   // A window gives blocks back after the chunk is written; it may begin in the middle of one.
   if (spec.window > 0) {
-    held = std::min(held, blocks(spec.keep) + blocks(spec.window - 1 + chunk) + 1);
+    held = std::min(held, blocks_for(spec.keep) + blocks_for(spec.window - 1 + chunk) + 1);
   }
   return spec.geometry(encoding).block_bytes() * static_cast<size_t>(held);
 }

@@ -177,10 +177,10 @@ inline std::vector<std::byte> image(const LayerCache& cache) {
   return found;
 }
 
-/// A model of one layer, and its rows.
-struct OneLayer {
-  explicit OneLayer(const LayerCase& c, size_t most_bytes = SIZE_MAX)
-      : memory({c.spec}, most_bytes), precision{c.precision} {}
+/// The memory of a model, and its rows.
+struct TestModel {
+  TestModel(std::vector<AnyLayerSpec> layers, RowPrecision row_precision, size_t most_bytes)
+      : memory(std::move(layers), most_bytes), precision(std::move(row_precision)) {}
   RowCache row() { return memory.new_row(precision); }
   RowCache row(int64_t tokens) {
     RowCache made = row();
@@ -198,6 +198,11 @@ struct OneLayer {
   kernels::cpu::Cpu cpu{1};
   KvMemory memory;
   RowPrecision precision;
+};
+
+struct OneLayer : TestModel {
+  explicit OneLayer(const LayerCase& c, size_t most_bytes = SIZE_MAX)
+      : TestModel({c.spec}, {c.precision}, most_bytes) {}
 };
 
 inline std::string describe(const LayerCase& c) {

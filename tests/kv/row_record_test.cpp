@@ -16,26 +16,10 @@ namespace cohort::kv::test {
 namespace {
 
 /// A row with a layer of each family.
-struct Model {
+struct Model : TestModel {
   explicit Model(size_t most_bytes = SIZE_MAX)
-      : memory(fuzzed_models().back().specs(), most_bytes),
-        precision(fuzzed_models().back().precision()) {}
-  RowCache row(int64_t tokens) {
-    RowCache made = memory.new_row(precision);
-    append(made, tokens, cpu);
-    return made;
-  }
+      : TestModel(fuzzed_models().back().specs(), fuzzed_models().back().precision(), most_bytes) {}
   RowCache restored(const Record& record) { return RowRecord(record).restore(memory, precision); }
-  void check(std::initializer_list<const RowCache*> rows) {
-    BlockCensus census;
-    for (const RowCache* each : rows) each->check_integrity(census);
-    memory.pools().check_integrity(census);
-  }
-  size_t used_bytes() const { return memory.pools().used_bytes(); }
-
-  kernels::cpu::Cpu cpu{1};
-  KvMemory memory;
-  RowPrecision precision;
 };
 
 /// The message of the refusal, "" if the record was restored. Whatever happens, no block is left.

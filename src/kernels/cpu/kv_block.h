@@ -11,6 +11,11 @@ namespace cohort::kernels::cpu {
 constexpr int kBlockTokens = 64;
 constexpr int kMaxHeadDim = 1024;  // attention keeps heads on the stack
 
+/// How many blocks hold the positions below `tokens`.
+constexpr int64_t blocks_for(int64_t tokens) {
+  return (tokens + kBlockTokens - 1) / kBlockTokens;
+}
+
 enum class KvKind : uint8_t { kDense, kAffine, kTurbo };
 
 /// How keys and values are stored. Codes of less than 16 bits have a scale (and an offset: a zero

@@ -18,7 +18,7 @@ void describe_attention(const AttentionCache& cache, CacheState state,
                         boost::json::object& header) {
   const LayerSpec& spec = cache.spec();
   if (spec.window > 0) {
-    int64_t first = (state.offset + kBlockTokens - 1) / kBlockTokens;
+    int64_t first = kernels::cpu::blocks_for(state.offset);
     while (first > 0 && cache.holds(static_cast<size_t>(first - 1), state.offset)) --first;
     header["window"] = spec.window;
     header["keep"] = spec.keep;

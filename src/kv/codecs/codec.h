@@ -2,6 +2,7 @@
 
 #include <boost/json.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -80,6 +81,18 @@ const CacheCodec& affine_codec();
 const CacheCodec& turboquant_codec();
 const CacheCodec& paged_codec();
 const CacheCodec& recurrent_codec();
+
+/// Calls visit(block, its tokens below the offset) for each block that a cache like this one holds
+/// when it has `offset` tokens.
+template <class Visit>
+void for_each_held(const AttentionCache& cache, int64_t offset, Visit visit) {
+  using kernels::cpu::kBlockTokens;
+  for (int64_t begin = 0; begin < offset; begin += kBlockTokens) {
+    const auto block = static_cast<size_t>(begin / kBlockTokens);
+    if (!cache.holds(block, offset)) continue;
+    visit(block, static_cast<int>(std::min<int64_t>(kBlockTokens, offset - begin)));
+  }
+}
 
 /// The fields that all forms of an attention cache share: its window (from "firstPosition" on,
 /// every token is held; beside it, blocks below "keep"), its change of precision and its encoding.

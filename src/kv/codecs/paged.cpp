@@ -46,10 +46,9 @@ class PagedCodec final : public CacheCodec {
   void write(const LayerCache& cache, size_t, const Sink& sink) const override {
     const auto& attention = static_cast<const AttentionCache&>(cache);
     const size_t bytes = attention.geometry().block_bytes();
-    for_each_held(attention, [&](size_t block) {
-      const int64_t used = attention.offset() - static_cast<int64_t>(block) * kBlockTokens;
-      if (used >= kBlockTokens) return sink(Bytes(attention.block(block), bytes));
-      sink(cleaned(attention.geometry(), attention.block(block), static_cast<int>(used)));
+    for_each_held(attention, attention.offset(), [&](size_t block, int tokens) {
+      if (tokens == kBlockTokens) return sink(Bytes(attention.block(block), bytes));
+      sink(cleaned(attention.geometry(), attention.block(block), tokens));
     });
   }
 
@@ -58,7 +57,7 @@ class PagedCodec final : public CacheCodec {
     attention.restore(state.offset, state.converted);
     const size_t bytes = attention.geometry().block_bytes();
     const std::byte* from = tensors[0].data();
-    for_each_held(attention, [&](size_t block) {
+    for_each_held(attention, state.offset, [&](size_t block, int) {
       std::memcpy(attention.restored_block(block), from, bytes);
       from += bytes;
     });
@@ -77,13 +76,6 @@ class PagedCodec final : public CacheCodec {
       }
     }
     return copy;
-  }
-
-  template <class Visit>
-  static void for_each_held(const AttentionCache& cache, Visit visit) {
-    for (size_t block = 0; static_cast<int64_t>(block) * kBlockTokens < cache.offset(); ++block) {
-      if (cache.holds(block, cache.offset())) visit(block);
-    }
   }
 };
 

@@ -1,23 +1,11 @@
 #include "kv/codecs/planes.h"
 
-#include <algorithm>
-
 namespace cohort::kv {
 
 using kernels::cpu::kBlockTokens;
 using kernels::cpu::KvGeometry;
 
 namespace {
-
-/// Calls visit(block, its tokens below the offset) for each block that the cache holds in `state`.
-template <class Visit>
-void for_each_held(const AttentionCache& cache, int64_t offset, Visit visit) {
-  for (int64_t begin = 0; begin < offset; begin += kBlockTokens) {
-    const auto block = static_cast<size_t>(begin / kBlockTokens);
-    if (!cache.holds(block, offset)) continue;
-    visit(block, static_cast<int>(std::min<int64_t>(kBlockTokens, offset - begin)));
-  }
-}
 
 size_t row_bytes(const Plane& plane) {
   return static_cast<size_t>(plane.columns) * info(plane.type).bytes;

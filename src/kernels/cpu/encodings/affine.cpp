@@ -11,7 +11,7 @@
 
 namespace cohort::kernels::cpu {
 
-AffineGroup encode_affine(const float* x, int n, int bits, uint8_t* codes) {
+AffineGroup affine_group(const float* x, int n, int bits) {
   float low = x[0], high = x[0];
   for (int i = 1; i < n; ++i) {
     low = x[i] < low ? x[i] : low;
@@ -27,7 +27,6 @@ AffineGroup encode_affine(const float* x, int n, int bits, uint8_t* codes) {
     group.scale = edge / edge_code;
     group.bias = edge;
   }
-  affine_codes(x, n, bits, group, codes);
   return group;
 }
 
@@ -66,7 +65,7 @@ std::string refuse(const KvEncoding& encoding, int head_dim) {
 
 /// Scale and bias as they are stored, and the codes that are nearest with these.
 AffineGroup encode_stored(const float* x, int n, int bits, uint8_t* codes) {
-  AffineGroup group = encode_affine(x, n, bits, codes);
+  AffineGroup group = affine_group(x, n, bits);
   group = {bf16_to_f32(f32_to_bf16(group.scale)), bf16_to_f32(f32_to_bf16(group.bias))};
   affine_codes(x, n, bits, group, codes);
   return group;
