@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/engine_stats.h"
 #include "engine/plan.h"
 #include "engine/row.h"
 #include "engine/scheduler.h"
@@ -30,16 +31,6 @@ struct EngineOptions {
   size_t max_waiting = 512;           // requests that may wait; more are refused
   size_t kv_memory_bytes = SIZE_MAX;  // of the caches of all rows
   SchedulerLimits limits;
-};
-
-/// Counters since the start, for /health and tests. Read from any thread.
-struct EngineStats {
-  std::atomic<size_t> rows = 0;     // alive now
-  std::atomic<size_t> waiting = 0;  // accepted, not yet a row
-  std::atomic<uint64_t> iterations = 0;
-  std::atomic<uint64_t> failed_forwards = 0;
-  std::atomic<size_t> kv_used_bytes = 0;  // blocks of keys and values in use
-  std::atomic<size_t> kv_held_bytes = 0;  // taken from the system for them
 };
 
 /// The engine thread and its loop: admit, maintain, plan, reserve, iterate, commit. The only caller

@@ -18,8 +18,19 @@ struct SamplingOptions {
   std::optional<float> repetition_penalty;  // > 0, 1 = off
   std::optional<float> presence_penalty;    // [-2, 2], 0 = off
   std::optional<float> frequency_penalty;   // [-2, 2], 0 = off
-  std::optional<uint64_t> seed;             // absent = a fresh one, returned in Stream::seed()
+  std::optional<uint64_t> seed;             // of choice 0, choice i has seed + i; absent = a fresh
+                                            // one, returned in Stream::seed()
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to its logit
+};
+
+/// Who goes first when not all can. A request that waits rises one class every 30 s (see
+/// engine/waiting_line.h).
+enum class Priority { kHigh, kNormal, kLow };
+
+/// Tokens [begin, end) of a prompt that one forward must hold.
+struct TokenSpan {
+  int64_t begin = 0;
+  int64_t end = 0;
 };
 
 /// One generation, as an API or the command line asks for it.
@@ -27,7 +38,12 @@ struct Request {
   std::string id;                       // for logs and traces
   std::vector<int32_t> prompt;          // token ids, at least one
   std::string prompt_field = "prompt";  // what the caller gave it as, for errors
-  std::optional<int64_t> max_tokens;    // absent = until the end of the context
+  std::optional<int64_t> max_tokens;    // of one choice; absent = until the end of the context
+  int choices = 1;                      // answers to the same prompt, read once
+  std::optional<int> top_logprobs;      // absent: no logprobs; else that many alternatives a token
+  Priority priority = Priority::kNormal;
+  std::string client;                // who asks, for fairness between clients; "" = nobody known
+  std::vector<TokenSpan> atomic;     // in order, apart from each other
   SamplingOptions sampling;
   std::vector<std::string> stop;  // stop strings; the matched text is not emitted
   bool ignore_eos = false;

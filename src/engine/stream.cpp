@@ -33,8 +33,14 @@ void Stream::cancel() {
 
 void Stream::push(TokenEvent event) {
   std::lock_guard lock(mutex_);
-  if (ended_) return;
-  ended_ = event.finish.has_value();
+  if (open_choices_ == 0) return;
+  if (event.finish == FinishReason::kError || event.finish == FinishReason::kCancelled) {
+    open_choices_ = 0;
+    cancelled_ = true;
+  } else if (event.finish) {
+    --open_choices_;
+  }
+  event.last = open_choices_ == 0;
   events_.push_back(std::move(event));
   arrived_.notify_one();
   if (wake_) wake_();

@@ -14,22 +14,37 @@
 
 namespace cohort::engine {
 
-/// A piece of an answer. `text` is valid UTF-8 and never ends inside a character; it may be empty
+struct TokenLogprob {
+  int32_t id = 0;
+  float logprob = 0;  // natural logarithm of the model's own probability, before any sampling option
+};
+
+/// A token with the likeliest tokens of its place, likeliest first.
+struct ScoredToken {
+  TokenLogprob token;
+  std::vector<TokenLogprob> top;  // as many as Request::top_logprobs, or all that are finite
+};
+
+/// A piece of one choice. `text` is valid UTF-8 and never ends inside a character; it may be empty
 /// while a character or a possible stop string is held back.
 struct TokenEvent {
+  int choice = 0;
   std::string text;
-  std::vector<int32_t> ids;            // tokens produced since the last event
-  std::optional<FinishReason> finish;  // set on the last event only
+  std::vector<int32_t> ids;            // tokens produced since the last event of the choice
+  std::vector<ScoredToken> scores;     // of `ids`, without an end token; if asked for
+  std::optional<FinishReason> finish;  // set on the choice's last event only
   std::optional<Error> error;          // set iff finish == kError
+  bool last = false;                   // nothing follows, of any choice; set by Stream::push
 };
 
 /// The bounded channel of one request, from the engine thread to one consumer.
 ///   backpressure  the engine plans no further token for a row while its stream is full
-///   end           the last event carries `finish`; nothing follows it
+///   end           every choice ends with an event that carries `finish`; kError or kCancelled ends
+///                 them all. The last event says so.
 class Stream {
  public:
-  explicit Stream(size_t prompt_tokens, uint64_t seed, size_t capacity = 64)
-      : prompt_tokens_(prompt_tokens), seed_(seed), capacity_(capacity) {}
+  explicit Stream(size_t prompt_tokens, uint64_t seed, size_t capacity = 64, int choices = 1)
+      : prompt_tokens_(prompt_tokens), seed_(seed), capacity_(capacity), open_choices_(choices) {}
 
   // Constant after construction.
   size_t prompt_tokens() const { return prompt_tokens_; }
@@ -53,7 +68,8 @@ class Stream {
   /// What comes after a last event is dropped.
   void push(TokenEvent event);
   bool full() const;
-  bool cancelled() const { return cancelled_; }  // takes no lock
+  /// Nobody wants more of any choice: the consumer is gone, or one choice ended all. Takes no lock.
+  bool cancelled() const { return cancelled_; }
   /// Calls `room` (on the consumer's thread, under this stream's lock) when a full stream was
   /// drained or cancelled, so that an idle engine wakes. An empty function unsubscribes and does
   /// not return while `room` runs.
@@ -69,7 +85,7 @@ class Stream {
   std::vector<TokenEvent> events_;
   std::function<void()> wake_;
   std::function<void()> room_;
-  bool ended_ = false;  // the last event was pushed
+  int open_choices_;  // that have not ended
 
   std::atomic<bool> cancelled_ = false;
 };

@@ -46,6 +46,7 @@ void Consumer::nudge() {
 void Consumer::end(engine::TokenEvent last) {
   stream_->cancel();
   last_ = std::move(last);
+  last_->last = true;
   nudge();
 }
 
@@ -54,10 +55,10 @@ asio::awaitable<std::vector<engine::TokenEvent>> Consumer::next(
   alarm_->timer.expires_after(patience);
   for (;;) {
     std::vector<engine::TokenEvent> events = stream_->drain();
-    const bool ended = !events.empty() && events.back().finish;
+    const bool ended = !events.empty() && events.back().last;
     if (last_ && !ended) events.push_back(*last_);
     if (!events.empty()) {
-      finished_ = events.back().finish.has_value();
+      finished_ = events.back().last;
       co_return events;
     }
     if (std::exchange(nudged_, false)) co_return events;
