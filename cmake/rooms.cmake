@@ -15,6 +15,7 @@ cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_me
   DEPENDS cohort_base)
 # The parts of the engine that touch no array: what a caller sees, what plans, what samples.
 cohort_room(engine_plan SOURCES engine/request.cpp engine/stream.cpp engine/scheduler.cpp engine/sampler.cpp
+  engine/logprobs.cpp
   DEPENDS cohort_kernels_cpu)
 cohort_room(text SOURCES text/*.cpp DEPENDS cohort_base textkit)
 cohort_room(api SOURCES api/*.cpp DEPENDS cohort_engine_plan cohort_kv)

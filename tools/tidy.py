@@ -21,7 +21,7 @@ MLX_FREE = [
     "model/checkpoint.*", "model/gguf*", "model/quantization.*", "model/safetensors.*", "model/tensor_view.*",
     "prompt/conversation.h", "serving/model_service.h",
     "engine/scheduler.*", "engine/plan.*", "engine/policy.*", "engine/prefill_policy.*",
-    "engine/stream.*", "engine/request.*", "engine/sampler.*",
+    "engine/stream.*", "engine/request.*", "engine/sampler.*", "engine/logprobs.*",
 ]
 
 # The only places that may catch, and what they turn an exception into.
