@@ -16,6 +16,7 @@
 #include "kernels/cpu/attention.h"
 #include "model/checkpoint.h"
 #include "serving/text_parts.h"
+#include "text/utf8_assembler.h"
 
 namespace cohort::serving {
 namespace {
@@ -87,6 +88,7 @@ ModelBinding::ModelBinding(BindingOptions options)
   info_.context_tokens = context;
   info_.vocab_size = shape.vocab_size;
   info_.has_chat_template = template_ != nullptr;
+  info_.choices_max = static_cast<int>(options_.engine.max_rows);
   if (options_.engine.kv_memory_bytes == 0) {
     options_.engine.kv_memory_bytes = available_memory_bytes() / 2;
   }
@@ -131,6 +133,16 @@ std::vector<int32_t> ModelBinding::tokenize(std::string_view text) const {
   const bool there = std::ranges::mismatch(leading_, ids).in1 == leading_.end();
   if (!there) ids.insert(ids.begin(), leading_.begin(), leading_.end());
   return ids;
+}
+
+TokenText ModelBinding::token_text(int32_t id) const {
+  TokenText token{.bytes = std::string(tokenizer_->bytes_of(id)),
+                  .text = {},
+                  .special = tokenizer_->is_special(id)};
+  text::Utf8Assembler assembler;
+  assembler.push(token.bytes, token.text);
+  assembler.finish(token.text);
+  return token;
 }
 
 engine::SamplingParams ModelBinding::resolve(const engine::SamplingOptions& request) const {
@@ -210,8 +222,8 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
   kv::RowPrecision precision = this->precision(request);
   const int64_t max_tokens = answer_tokens(request, precision);
   engine::SamplingParams sampling = resolve(request.sampling);
-  auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed, 64,
-                                                request.choices);
+  auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed,
+                                                 engine::Stream::kCapacity, request.choices);
   engine_->submit(
       {std::move(request), std::move(sampling), max_tokens, std::move(precision), stream});
   return stream;

@@ -50,6 +50,7 @@ class ModelBinding : public ModelService {
   const ModelInfo& info() const override { return info_; }
   std::vector<int32_t> render(const prompt::Conversation& conversation) const override;
   std::vector<int32_t> tokenize(std::string_view text) const override;
+  TokenText token_text(int32_t id) const override;
   std::shared_ptr<engine::Stream> submit(engine::Request request) override;
 
   /// Refuses requests from now on; running answers go on.
