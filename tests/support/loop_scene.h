@@ -126,6 +126,15 @@ class LoopScene {
   void read(Consumer& consumer) {
     for (engine::TokenEvent& event : consumer.stream->drain()) {
       ASSERT_FALSE(consumer.over) << "nothing follows the last event";
+      consumer.over = event.last;
+      if (event.error) consumer.error = event.error->what();
+      const bool for_all = event.finish == engine::FinishReason::kError ||
+                           event.finish == engine::FinishReason::kCancelled;
+      if (for_all) {
+        ASSERT_TRUE(event.last);
+        std::ranges::replace(consumer.ends, "", word(*event.finish));
+        continue;
+      }
       const auto choice = static_cast<size_t>(event.choice);
       ASSERT_LT(choice, consumer.ids.size());
       auto& ids = consumer.ids[choice];
@@ -138,8 +147,6 @@ class LoopScene {
         ids.push_back(id);
       }
       if (event.finish) consumer.ends[choice] = word(*event.finish);
-      if (event.error) consumer.error = event.error->what();
-      consumer.over = event.last;
       if (event.finish == engine::FinishReason::kLength) {
         ASSERT_EQ(static_cast<int64_t>(ids.size()), consumer.max_tokens);
       }
