@@ -51,7 +51,7 @@ class ModelBinding : public ModelService {
 
   /// Refuses requests from now on; running answers go on.
   void stop_accepting() { engine_->stop_accepting(); }
-  ServiceStats stats() const override;
+  const engine::EngineStats& stats() const override { return engine_->stats(); }
   const std::vector<kv::SchemeSummary>& kv_schemes() const override { return kv_schemes_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
 

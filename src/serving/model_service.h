@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/engine_stats.h"
 #include "engine/request.h"
 #include "engine/stream.h"
 #include "kv/fit.h"
@@ -21,18 +22,8 @@ struct ModelInfo {
   int64_t context_tokens = 0;
   int32_t vocab_size = 0;
   bool has_chat_template = false;
-};
-
-/// What the service does and holds at this moment.
-struct ServiceStats {
-  size_t rows = 0;     // sequences being generated
-  size_t waiting = 0;  // requests accepted, not begun
-  uint64_t iterations = 0;
-  uint64_t failed_forwards = 0;
-  std::string kv_scheme;  // how keys and values are stored unless a request says otherwise
-  bool kv_by_request = false;
-  size_t kv_used_bytes = 0;  // blocks in use
-  size_t kv_held_bytes = 0;  // taken from the system
+  std::string kv_scheme;       // how keys and values are stored unless a request says otherwise
+  bool kv_by_request = false;  // whether a request may
 };
 
 /// What an API may ask of the loaded model. All calls: any thread, throw Error.
@@ -52,9 +43,10 @@ class ModelService {
   /// Starts a generation.
   ///   throws  kInvalidRequest (engine::require_fit, ids), kOverloaded, kUnavailable
   virtual std::shared_ptr<engine::Stream> submit(engine::Request request) = 0;
+  /// Valid for the life of the service.
   ///   throws  kUnavailable while loading
-  virtual ServiceStats stats() const = 0;
-  /// What the ways to store keys and values take. Same throws; valid for the life of the service.
+  virtual const engine::EngineStats& stats() const = 0;
+  /// What the ways to store keys and values take. Same.
   virtual const std::vector<kv::SchemeSummary>& kv_schemes() const = 0;
 };
 

@@ -46,7 +46,8 @@ EchoService::EchoService(EchoOptions options)
             .created_unix_s = 1'700'000'000,
             .context_tokens = options_.context_tokens,
             .vocab_size = options_.vocab_size,
-            .has_chat_template = true},
+            .has_chat_template = true,
+            .kv_scheme = "bf16"},
       thread_([this] { run(); }) {}
 
 EchoService::~EchoService() {
@@ -79,6 +80,7 @@ std::vector<int32_t> EchoService::tokenize(std::string_view text) const {
 std::shared_ptr<engine::Stream> EchoService::submit(engine::Request request) {
   engine::require_fit(request, options_.context_tokens);
   const uint64_t seed = request.sampling.seed.value_or(fresh_seed_++);
+  stats_.prompt_tokens += request.prompt.size();
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), seed);
   const int64_t room = options_.context_tokens - static_cast<int64_t>(request.prompt.size());
   auto row = std::make_unique<Row>();
@@ -92,28 +94,35 @@ std::shared_ptr<engine::Stream> EchoService::submit(engine::Request request) {
   });
   {
     std::lock_guard lock(mutex_);
+    last_request_ = row->request;
+    last_request_.trace = nullptr;
     inbox_.push_back(std::move(row));
   }
-  ++running_;
+  ++stats_.rows;
   changed_.notify_one();
   return stream;
+}
+
+engine::Request EchoService::last_request() const {
+  std::lock_guard lock(mutex_);
+  return last_request_;
 }
 
 void EchoService::run() {
   std::vector<std::unique_ptr<Row>> rows;
   for (;;) {
-    const size_t made_before = tokens_made_;
+    const size_t made_before = tokens_made();
     std::erase_if(rows, [&](const auto& row) {
       const bool done = step(*row);
       if (done) {
         row->stream->on_room({});
-        --running_;
+        --stats_.rows;
       }
       return done;
     });
     if (options_.token_time.count() > 0) std::this_thread::sleep_for(options_.token_time);
     std::unique_lock lock(mutex_);
-    const bool idle = tokens_made_ == made_before;
+    const bool idle = tokens_made() == made_before;
     if (idle) changed_.wait(lock, [&] { return stopping_ || poked_ || !inbox_.empty(); });
     poked_ = false;
     if (stopping_) return;
@@ -125,18 +134,19 @@ void EchoService::run() {
 /// One token of one row; true when the row is done.
 bool EchoService::step(Row& row) {
   if (row.stream->cancelled()) {
-    ++cancelled_;
+    stats_.count_end(engine::FinishReason::kCancelled);
     return true;
   }
   if (options_.silent || row.stream->full()) return false;
   if (options_.fail_at == row.made) {
+    stats_.count_end(engine::FinishReason::kError);
     row.stream->push(
         {.text = {}, .ids = {}, .finish = engine::FinishReason::kError, .error = options_.failure});
     return true;
   }
   const int32_t token = next_token(row);
   ++row.made;
-  ++tokens_made_;
+  ++stats_.generated_tokens;
   engine::TokenEvent event{.text = {}, .ids = {token}, .finish = {}, .error = {}};
   if (token < 256) row.held += static_cast<char>(token);
   for (const std::string& stop : row.request.stop) {
@@ -152,6 +162,7 @@ bool EchoService::step(Row& row) {
   event.text = row.held.substr(0, length);
   row.held.erase(0, length);
   const bool done = event.finish.has_value();
+  if (done) stats_.count_end(*event.finish);
   row.stream->push(std::move(event));
   return done;
 }
