@@ -17,6 +17,14 @@ using testing::EchoService;
 
 constexpr std::string_view kHello = R"("messages":[{"role":"user","content":"hé 🎉"}])";
 
+Outcome chat_completion(EchoService& service, const std::string& body) {
+  return chat_completion(service, Call{.body = body});
+}
+
+Outcome completion(EchoService& service, const std::string& body) {
+  return completion(service, Call{.body = body});
+}
+
 Events all_events(engine::Stream& stream) {
   Events all;
   while (all.empty() || !all.back().finish) {
