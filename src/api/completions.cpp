@@ -48,10 +48,20 @@ void read_prompt(const Reading& reading) {
   }
 }
 
-constexpr Field kFields[] = {{"prompt", read_prompt}};
+/// OpenAI takes up to 5; the clients that score with completions ask for more.
+void read_logprobs(const Reading& reading) {
+  reading.draft.request.top_logprobs =
+      static_cast<int>(read_integer(reading.value, reading.name, 0, kTopLogprobsMax));
+}
+
+constexpr Field kFields[] = {{"prompt", read_prompt}, {"logprobs", read_logprobs}};
 
 json::object text_part(std::string_view text) {
   return {{"text", text}};
+}
+
+json::object empty_part() {
+  return text_part("");
 }
 
 constexpr AnswerShape kShape{.id_prefix = "cmpl-",
@@ -59,7 +69,9 @@ constexpr AnswerShape kShape{.id_prefix = "cmpl-",
                              .chunk_object = "text_completion",
                              .whole = text_part,
                              .piece = text_part,
-                             .opening = nullptr};
+                             .opening = nullptr,
+                             .closing = empty_part,
+                             .logprobs = completion_logprobs};
 
 }  // namespace
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <utility>
 
 #include "api/error_body.h"
 #include "api/json_input.h"
@@ -59,12 +61,17 @@ json::object usage(size_t prompt_tokens, size_t completion_tokens) {
           {"completion_tokens_details", json::object{{"reasoning_tokens", 0}}}};
 }
 
-json::object choice(json::object part, json::value finish_reason) {
-  json::object result{{"index", 0}};
+json::object choice(int index, json::object part, json::value logprobs, json::value finish_reason) {
+  json::object result{{"index", index}};
   for (auto& [key, value] : part) result[key] = std::move(value);
-  result["logprobs"] = nullptr;
+  result["logprobs"] = std::move(logprobs);
   result["finish_reason"] = std::move(finish_reason);
   return result;
+}
+
+json::value logprobs_of(const AnswerShape& shape, const AnswerHead& head,
+                        std::span<const PlacedScore> scores) {
+  return head.scorer == nullptr ? json::value(nullptr) : shape.logprobs(scores, *head.scorer);
 }
 
 json::object body(std::string_view object, const AnswerHead& head, json::array choices) {
@@ -105,7 +112,9 @@ Outcome generate(serving::ModelService& service, const Call& call, Draft draft,
   const serving::ModelInfo& info = service.info();
   AnswerHead head{.id = fmt::format("{}{}", shape.id_prefix, random_hex(24)),
                   .model = resolve_model(draft.model, info),
-                  .created_unix_s = unix_seconds()};
+                  .created_unix_s = unix_seconds(),
+                  .choices = static_cast<size_t>(draft.request.choices),
+                  .scorer = draft.request.top_logprobs ? &service : nullptr};
   const engine::Priority of_header = read_priority_header(call.priority);
   draft.request.id = call.request_id;
   draft.request.client = call.client;
@@ -128,46 +137,68 @@ Outcome generate(serving::ModelService& service, const Call& call, Draft draft,
 }
 
 Reply whole_answer(const AnswerShape& shape, const AnswerHead& head, const Events& all) {
-  check(!all.empty() && all.back().finish, "an answer is complete when its stream has finished");
+  check(!all.empty() && all.back().last, "an answer is complete when its stream has finished");
   if (const auto failure = failure_of(all.back())) return error_reply(*failure);
-  std::string text;
+  struct Choice {
+    std::string text;
+    TextPosition position;
+    std::vector<PlacedScore> scores;
+    json::value finish;
+  };
+  std::vector<Choice> choices(head.choices);
   size_t completion_tokens = 0;
   for (const engine::TokenEvent& event : all) {
-    text += event.text;
+    Choice& choice = choices.at(static_cast<size_t>(event.choice));
+    choice.text += event.text;
     completion_tokens += event.ids.size();
+    if (head.scorer != nullptr) {
+      std::ranges::move(choice.position.place(event, *head.scorer),
+                        std::back_inserter(choice.scores));
+    }
+    if (event.finish) choice.finish = finish_name(*event.finish);
   }
-  json::object answer =
-      body(shape.object, head, {choice(shape.whole(text), finish_name(*all.back().finish))});
+  json::array list;
+  for (Choice& one : choices) {
+    list.push_back(choice(static_cast<int>(list.size()), shape.whole(one.text),
+                          logprobs_of(shape, head, one.scores), std::move(one.finish)));
+  }
+  json::object answer = body(shape.object, head, std::move(list));
   answer["usage"] = usage(head.prompt_tokens, completion_tokens);
   return {.body = json::serialize(answer)};
 }
 
 std::string ChunkWriter::write(const Events& arrived) {
   std::string out;
-  if (!opened_ && shape_.opening) write_choice(shape_.opening(), nullptr, out);
-  opened_ = true;
   for (const engine::TokenEvent& event : arrived) write_event(event, out);
   return out;
 }
 
 void ChunkWriter::write_event(const engine::TokenEvent& event, std::string& out) {
-  completion_tokens_ += event.ids.size();
-  if (!event.text.empty()) write_choice(shape_.piece(event.text), nullptr, out);
-  if (!event.finish) return;
-  if (const auto failure = failure_of(event)) return append_event(error_body(*failure), out);
-  write_choice(shape_.piece(""), finish_name(*event.finish), out);
-  if (include_usage_) {
-    json::object chunk = body(shape_.chunk_object, head_, {});
-    chunk["usage"] = usage(head_.prompt_tokens, completion_tokens_);
-    append_event(json::serialize(chunk), out);
+  const auto write_part = [&](json::object part, json::value logprobs, json::value finish) {
+    write_chunk({choice(event.choice, std::move(part), std::move(logprobs), std::move(finish))},
+                nullptr, out);
+  };
+  Choice& state = choices_.at(static_cast<size_t>(event.choice));
+  if (!std::exchange(state.opened, true) && shape_.opening) {
+    write_part(shape_.opening(), nullptr, nullptr);
   }
+  completion_tokens_ += event.ids.size();
+  std::vector<PlacedScore> scores;
+  if (head_.scorer != nullptr) scores = state.position.place(event, *head_.scorer);
+  if (!event.text.empty() || !scores.empty()) {
+    write_part(shape_.piece(event.text),
+               scores.empty() ? json::value(nullptr) : logprobs_of(shape_, head_, scores), nullptr);
+  }
+  if (const auto failure = failure_of(event)) return append_event(error_body(*failure), out);
+  if (event.finish) write_part(shape_.closing(), nullptr, finish_name(*event.finish));
+  if (!event.last) return;
+  if (include_usage_) write_chunk({}, usage(head_.prompt_tokens, completion_tokens_), out);
   append_event("[DONE]", out);
 }
 
-void ChunkWriter::write_choice(json::object part, json::value finish_reason, std::string& out) {
-  json::object chunk =
-      body(shape_.chunk_object, head_, {choice(std::move(part), std::move(finish_reason))});
-  if (include_usage_) chunk["usage"] = nullptr;
+void ChunkWriter::write_chunk(json::array choices, json::value usage, std::string& out) {
+  json::object chunk = body(shape_.chunk_object, head_, std::move(choices));
+  if (include_usage_) chunk["usage"] = std::move(usage);
   append_event(json::serialize(chunk), out);
 }
 

@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kStopStringsMax = 16;
 constexpr size_t kStopBytesMax = 4096;
 constexpr size_t kLogitBiasMax = 1024;
+constexpr int kChoicesMax = 128;
 
 void add_stop(const json::value& value, std::string_view name, Draft& draft) {
   const std::string_view text = read_text(value, name);
@@ -46,6 +47,16 @@ void read_model(const Reading& reading) {
 
 void read_max_tokens(const Reading& reading) {
   reading.draft.request.max_tokens = read_integer(reading.value, reading.name, 1);
+}
+
+void read_n(const Reading& reading) {
+  reading.draft.request.choices = static_cast<int>(read_integer(
+      reading.value, reading.name, 1, std::min(kChoicesMax, reading.model.choices_max)));
+}
+
+void read_best_of(const Reading& reading) {
+  reading.draft.best_of =
+      static_cast<int>(read_integer(reading.value, reading.name, 1, kChoicesMax));
 }
 
 void read_temperature(const Reading& reading) {
@@ -166,10 +177,27 @@ void read_stream_options(const Reading& reading) {
   }
 }
 
+/// What two fields say together, which may come in any order.
+void settle(Draft& draft) {
+  if (draft.max_completion_tokens) {
+    if (draft.request.max_tokens && draft.request.max_tokens != draft.max_completion_tokens) {
+      refuse("max_completion_tokens",
+             "max_tokens and max_completion_tokens differ: send one of them");
+    }
+    draft.request.max_tokens = draft.max_completion_tokens;
+  }
+  if (draft.best_of != 1 && draft.best_of != draft.request.choices) {
+    refuse_unsupported("best_of", fmt::format("best_of supports only 1 and n, which is {}",
+                                              draft.request.choices));
+  }
+}
+
 /// What every generation takes.
 constexpr Field kShared[] = {
     {"model", read_model},
     {"max_tokens", read_max_tokens},
+    {"n", read_n},
+    {"best_of", read_best_of},
     {"temperature", read_temperature},
     {"top_p", read_top_p},
     {"top_k", read_top_k},
@@ -219,13 +247,7 @@ Draft read_fields(const json::object& body, std::span<const Field> own,
           std::string(shortened(name)), "unknown_parameter");
     }
   }
-  if (draft.max_completion_tokens) {
-    if (draft.request.max_tokens && draft.request.max_tokens != draft.max_completion_tokens) {
-      refuse("max_completion_tokens",
-             "max_tokens and max_completion_tokens differ: send one of them");
-    }
-    draft.request.max_tokens = draft.max_completion_tokens;
-  }
+  settle(draft);
   return draft;
 }
 

@@ -24,9 +24,14 @@ struct Draft {
   engine::Request request;
   std::optional<int64_t> max_completion_tokens;  // the newer name of max_tokens
   std::optional<engine::Priority> priority;      // absent = what the head of the call says
+  int best_of = 1;
+  bool logprobs = false;  // a chat asks for them; request.top_logprobs says how many
   bool stream = false;
   bool include_usage = false;
 };
+
+/// Alternatives to a token that a request may ask for.
+constexpr int kTopLogprobsMax = 20;
 
 /// One value being read into a draft.
 struct Reading {

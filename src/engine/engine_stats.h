@@ -34,7 +34,7 @@ struct EngineStats {
   std::atomic<uint64_t> prompt_tokens = 0;     // of requests that became rows, cached ones included
   std::atomic<uint64_t> cached_tokens = 0;     // of these, not computed again
   std::atomic<uint64_t> generated_tokens = 0;  // all choices
-  std::array<std::atomic<uint64_t>, 4> ended = {};  // requests, by FinishReason
+  std::array<std::atomic<uint64_t>, 4> ended = {};  // requests, by their last finish
 
   void count_end(FinishReason reason) { ++ended[static_cast<size_t>(reason)]; }
 

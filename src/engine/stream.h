@@ -16,7 +16,7 @@ namespace cohort::engine {
 
 struct TokenLogprob {
   int32_t id = 0;
-  float logprob = 0;  // natural logarithm of the model's own probability, before any sampling option
+  float logprob = 0;  // natural logarithm of the model's own probability (engine/logprobs.h)
 };
 
 /// A token with the likeliest tokens of its place, likeliest first.
@@ -43,7 +43,9 @@ struct TokenEvent {
 ///                 them all. The last event says so.
 class Stream {
  public:
-  explicit Stream(size_t prompt_tokens, uint64_t seed, size_t capacity = 64, int choices = 1)
+  static constexpr size_t kCapacity = 64;
+
+  explicit Stream(size_t prompt_tokens, uint64_t seed, size_t capacity = kCapacity, int choices = 1)
       : prompt_tokens_(prompt_tokens), seed_(seed), capacity_(capacity), open_choices_(choices) {}
 
   // Constant after construction.

@@ -24,6 +24,14 @@ struct ModelInfo {
   bool has_chat_template = false;
   std::string kv_scheme;       // how keys and values are stored unless a request says otherwise
   bool kv_by_request = false;  // whether a request may
+  int choices_max = 32;        // answers that one request may ask for (--max-rows)
+};
+
+/// What one token stands for.
+struct TokenText {
+  std::string bytes;     // may begin or end inside a character
+  std::string text;      // the same as UTF-8, with U+FFFD for what is no character on its own
+  bool special = false;  // <|im_end|> and the like, which the text of an answer leaves out
 };
 
 /// What an API may ask of the loaded model. All calls: any thread, throw Error.
@@ -40,6 +48,8 @@ class ModelService {
   /// caller is its own template; BOS is put in front if the model wants it and it is not there,
   /// EOS never behind: the answer continues the prompt.
   virtual std::vector<int32_t> tokenize(std::string_view text) const = 0;
+  /// An id that stands for nothing has no bytes.
+  virtual TokenText token_text(int32_t id) const = 0;
   /// Starts a generation.
   ///   throws  kInvalidRequest (engine::require_fit, ids), kOverloaded, kUnavailable
   virtual std::shared_ptr<engine::Stream> submit(engine::Request request) = 0;
