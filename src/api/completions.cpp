@@ -83,13 +83,15 @@ Draft read_completion(const json::object& body, const serving::ModelInfo& model)
   return draft;
 }
 
-Outcome completion(serving::ModelService& service, std::string_view body) {
+Outcome completion(serving::ModelService& service, const Call& call) {
   require_ready(service);
-  Draft draft = read_completion(parse_object(body), service.info());
-  const auto* text = std::get_if<std::string>(&draft.prompt);
-  std::vector<int32_t> prompt =
-      text ? service.tokenize(*text) : std::get<std::vector<int32_t>>(std::move(draft.prompt));
-  return generate(service, std::move(draft), std::move(prompt), "prompt", kShape);
+  Draft draft = traced(call.trace.get(), "request.body_parse",
+                       [&] { return read_completion(parse_object(call.body), service.info()); });
+  std::vector<int32_t> prompt = traced(call.trace.get(), "request.prompt", [&] {
+    const auto* text = std::get_if<std::string>(&draft.prompt);
+    return text ? service.tokenize(*text) : std::get<std::vector<int32_t>>(std::move(draft.prompt));
+  });
+  return generate(service, call, std::move(draft), std::move(prompt), "prompt", kShape);
 }
 
 }  // namespace cohort::api

@@ -5,22 +5,18 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <random>
 #include <utility>
 
 #include "api/error_body.h"
 #include "api/json_input.h"
+#include "api/priority.h"
+#include "base/random_hex.h"
 
 namespace cohort::api {
 
 namespace json = boost::json;
 
 namespace {
-
-std::string new_id(std::string_view prefix) {
-  std::random_device random;
-  return fmt::format("{}{:08x}{:08x}{:08x}", prefix, random(), random(), random());
-}
 
 int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
@@ -110,15 +106,20 @@ void require_ready(const serving::ModelService& service) {
   }
 }
 
-Outcome generate(serving::ModelService& service, Draft draft, std::vector<int32_t> prompt,
-                 std::string_view prompt_field, const AnswerShape& shape) {
+Outcome generate(serving::ModelService& service, const Call& call, Draft draft,
+                 std::vector<int32_t> prompt, std::string_view prompt_field,
+                 const AnswerShape& shape) {
   const serving::ModelInfo& info = service.info();
-  AnswerHead head{.id = new_id(shape.id_prefix),
+  AnswerHead head{.id = fmt::format("{}{}", shape.id_prefix, random_hex(24)),
                   .model = resolve_model(draft.model, info),
                   .created_unix_s = unix_seconds(),
                   .choices = static_cast<size_t>(draft.request.choices),
                   .scorer = draft.request.top_logprobs ? &service : nullptr};
-  draft.request.id = head.id;
+  const engine::Priority of_header = read_priority_header(call.priority);
+  draft.request.id = call.request_id;
+  draft.request.client = call.client;
+  draft.request.priority = draft.priority.value_or(of_header);
+  draft.request.trace = call.trace;
   draft.request.prompt = std::move(prompt);
   draft.request.prompt_field = prompt_field;
   std::shared_ptr<engine::Stream> stream = service.submit(std::move(draft.request));

@@ -40,11 +40,12 @@ struct AnswerHead {
 /// Throws kUnavailable unless the model can take requests.
 void require_ready(const serving::ModelService& service);
 
-/// Submits a draft whose prompt is tokenized, and says how to word the answer.
+/// Submits the draft of a call whose prompt is tokenized, and says how to word the answer.
 ///   prompt_field  the field that the error about a prompt that is too long names
 ///   throws        kNotFound (model), whatever submit() throws
-Outcome generate(serving::ModelService& service, Draft draft, std::vector<int32_t> prompt,
-                 std::string_view prompt_field, const AnswerShape& shape);
+Outcome generate(serving::ModelService& service, const Call& call, Draft draft,
+                 std::vector<int32_t> prompt, std::string_view prompt_field,
+                 const AnswerShape& shape);
 
 /// The body of a complete answer, or the error that ended it.
 Reply whole_answer(const AnswerShape& shape, const AnswerHead& head, const Events& all);

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "api/json_input.h"
+#include "api/priority.h"
 #include "base/error.h"
 
 namespace cohort::api {
@@ -148,6 +149,10 @@ void read_kv_quant(const Reading& reading) {
   reading.draft.request.kv_quant = words;
 }
 
+void read_own_priority(const Reading& reading) {
+  reading.draft.priority = read_priority(reading.value, reading.name);
+}
+
 void read_stream(const Reading& reading) {
   reading.draft.stream = read_bool(reading.value, reading.name);
 }
@@ -205,6 +210,7 @@ constexpr Field kShared[] = {
     {"logit_bias", read_logit_bias},
     {"ignore_eos", read_ignore_eos},
     {"kv_quant", read_kv_quant},
+    {"priority", read_own_priority},
     {"stream", read_stream},
     {"stream_options", read_stream_options},
 };

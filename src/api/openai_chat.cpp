@@ -196,11 +196,13 @@ Draft read_chat(const json::object& body, const serving::ModelInfo& model) {
   return draft;
 }
 
-Outcome chat_completion(serving::ModelService& service, std::string_view body) {
+Outcome chat_completion(serving::ModelService& service, const Call& call) {
   require_ready(service);
-  Draft draft = read_chat(parse_object(body), service.info());
-  std::vector<int32_t> prompt = service.render(*draft.conversation);
-  return generate(service, std::move(draft), std::move(prompt), "messages", kShape);
+  Draft draft = traced(call.trace.get(), "request.body_parse",
+                       [&] { return read_chat(parse_object(call.body), service.info()); });
+  std::vector<int32_t> prompt = traced(call.trace.get(), "request.prompt",
+                                       [&] { return service.render(*draft.conversation); });
+  return generate(service, call, std::move(draft), std::move(prompt), "messages", kShape);
 }
 
 }  // namespace cohort::api

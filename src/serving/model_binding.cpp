@@ -88,6 +88,8 @@ ModelBinding::ModelBinding(BindingOptions options)
   info_.context_tokens = context;
   info_.vocab_size = shape.vocab_size;
   info_.has_chat_template = template_ != nullptr;
+  info_.kv_scheme = options_.kv.name();
+  info_.kv_by_request = options_.kv_by_request;
   info_.choices_max = static_cast<int>(options_.engine.max_rows);
   if (options_.engine.kv_memory_bytes == 0) {
     options_.engine.kv_memory_bytes = available_memory_bytes() / 2;
@@ -227,18 +229,6 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
   engine_->submit(
       {std::move(request), std::move(sampling), max_tokens, std::move(precision), stream});
   return stream;
-}
-
-ServiceStats ModelBinding::stats() const {
-  const engine::EngineStats& engine = engine_->stats();
-  return {.rows = engine.rows,
-          .waiting = engine.waiting,
-          .iterations = engine.iterations,
-          .failed_forwards = engine.failed_forwards,
-          .kv_scheme = options_.kv.name(),
-          .kv_by_request = options_.kv_by_request,
-          .kv_used_bytes = engine.kv_used_bytes,
-          .kv_held_bytes = engine.kv_held_bytes};
 }
 
 }  // namespace cohort::serving

@@ -30,8 +30,8 @@ struct BindingOptions {
   int threads = 0;                 // 0 = every core
   int64_t context_tokens = 0;      // 0 = the model's
   model::LoadOptions load;
-  kv::KvScheme kv;             // how keys and values are stored
-  bool kv_by_request = false;  // requests may choose another quantization
+  kv::KvScheme kv;                    // how keys and values are stored
+  bool kv_by_request = false;         // requests may choose another quantization
   engine::EngineOptions engine;       // kv_memory_bytes 0 = half of what is free after loading
   engine::SamplingOptions sampling;   // flags: over generation_config.json, under the request
   std::optional<int64_t> max_tokens;  // of an answer whose request does not say
@@ -55,7 +55,7 @@ class ModelBinding : public ModelService {
 
   /// Refuses requests from now on; running answers go on.
   void stop_accepting() { engine_->stop_accepting(); }
-  ServiceStats stats() const override;
+  const engine::EngineStats& stats() const override { return engine_->stats(); }
   const std::vector<kv::SchemeSummary>& kv_schemes() const override { return kv_schemes_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
 

@@ -21,6 +21,15 @@ inline Events all_events(engine::Stream& stream) {
   return all;
 }
 
+/// Endpoints for tests to which only the body of a call matters.
+inline Outcome chat_completion(serving::ModelService& service, const std::string& body) {
+  return chat_completion(service, Call{.body = body});
+}
+
+inline Outcome completion(serving::ModelService& service, const std::string& body) {
+  return completion(service, Call{.body = body});
+}
+
 inline Reply whole(Outcome outcome) {
   auto& deferred = std::get<Deferred>(outcome);
   return deferred.complete(all_events(*deferred.stream));

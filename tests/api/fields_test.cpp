@@ -6,6 +6,7 @@
 
 #include "api/json_input.h"
 #include "api/openai.h"
+#include "api/priority.h"
 #include "base/error.h"
 
 namespace cohort::api {
@@ -84,6 +85,7 @@ std::vector<Refused> wrong_numbers() {
   add("logprobs", {"1", "0", "\"false\"", "[]"});
   add("stream", {"1", "\"true\"", "[]"});
   add("ignore_eos", {"1", "\"yes\""});
+  add("priority", {"1.0", "\"High\"", "\"\"", "\"5\"", "true", "[]", "{}"});
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Numbers, ChatRefuses, ::testing::ValuesIn(wrong_numbers()));
@@ -249,6 +251,43 @@ TEST(ChatFields, EverySeedOf64BitsCounts) {
   EXPECT_EQ(chat(R"("seed":-1)").request.sampling.seed, UINT64_MAX);
   EXPECT_EQ(chat(R"("seed":-9223372036854775808)").request.sampling.seed, uint64_t{1} << 63);
   EXPECT_EQ(chat(R"("seed":0)").request.sampling.seed, 0u);
+}
+
+TEST(ChatFields, PriorityHasNamesAndNumbersOfWhichTheLowerGoesFirst) {
+  using engine::Priority;
+  const std::pair<const char*, Priority> cases[] = {{R"("high")", Priority::kHigh},
+                                                    {R"("normal")", Priority::kNormal},
+                                                    {R"("low")", Priority::kLow},
+                                                    {"-1", Priority::kHigh},
+                                                    {"0", Priority::kNormal},
+                                                    {"1", Priority::kLow},
+                                                    {"-9223372036854775808", Priority::kHigh},
+                                                    {"18446744073709551615", Priority::kLow}};
+  for (const auto& [value, priority] : cases) {
+    EXPECT_EQ(chat(fmt::format("\"priority\":{}", value)).priority, priority) << value;
+  }
+  EXPECT_FALSE(chat("").priority);
+  EXPECT_FALSE(chat(R"("priority":null)").priority);
+  const auto error = error_of([] { chat(R"("priority":"urgent")"); });
+  EXPECT_STREQ(error->what(),
+               "priority must be 'high', 'normal', 'low' or an integer: below 0 is high, 0 normal, "
+               "above 0 low");
+}
+
+TEST(ChatFields, PriorityInTheHeaderIsText) {
+  using engine::Priority;
+  EXPECT_EQ(read_priority_header({}), Priority::kNormal);
+  EXPECT_EQ(read_priority_header("high"), Priority::kHigh);
+  EXPECT_EQ(read_priority_header("low"), Priority::kLow);
+  EXPECT_EQ(read_priority_header("-3"), Priority::kHigh);
+  EXPECT_EQ(read_priority_header("0"), Priority::kNormal);
+  EXPECT_EQ(read_priority_header("7"), Priority::kLow);
+  for (const char* text : {"", "HIGH", "1.5", "+1", "1 ", "0x1", "99999999999999999999"}) {
+    const auto error = error_of([&] { read_priority_header(text); });
+    ASSERT_TRUE(error) << text;
+    EXPECT_EQ(error->param(), "X-Priority");
+    EXPECT_EQ(error->kind(), ErrorKind::kInvalidRequest);
+  }
 }
 
 TEST(ChatFields, SayHowManyChoicesThereAre) {

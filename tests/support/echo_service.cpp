@@ -49,7 +49,8 @@ EchoService::EchoService(EchoOptions options)
             .created_unix_s = 1'700'000'000,
             .context_tokens = options_.context_tokens,
             .vocab_size = options_.vocab_size,
-            .has_chat_template = true},
+            .has_chat_template = true,
+            .kv_scheme = "bf16"},
       thread_([this] { run(); }) {}
 
 EchoService::~EchoService() {
@@ -89,6 +90,7 @@ serving::TokenText EchoService::token_text(int32_t id) const {
 std::shared_ptr<engine::Stream> EchoService::submit(engine::Request request) {
   engine::require_fit(request, options_.context_tokens);
   const uint64_t seed = request.sampling.seed.value_or(fresh_seed_++);
+  stats_.prompt_tokens += request.prompt.size();
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), seed,
                                                  engine::Stream::kCapacity, request.choices);
   stream->on_room([this] {
@@ -99,8 +101,10 @@ std::shared_ptr<engine::Stream> EchoService::submit(engine::Request request) {
   const std::shared_ptr<void> subscription(nullptr, [stream](void*) { stream->on_room({}); });
   const int64_t room = options_.context_tokens - static_cast<int64_t>(request.prompt.size());
   const int64_t max_tokens = std::min(room, request.max_tokens.value_or(room));
-  running_ += static_cast<size_t>(request.choices);
+  stats_.rows += static_cast<size_t>(request.choices);
   std::lock_guard lock(mutex_);
+  last_request_ = request;
+  last_request_.trace = nullptr;
   for (int choice = 0; choice < request.choices; ++choice) {
     inbox_.push_back(std::make_unique<Row>(Row{.request = request,
                                                .choice = choice,
@@ -112,18 +116,23 @@ std::shared_ptr<engine::Stream> EchoService::submit(engine::Request request) {
   return stream;
 }
 
+engine::Request EchoService::last_request() const {
+  std::lock_guard lock(mutex_);
+  return last_request_;
+}
+
 void EchoService::run() {
   std::vector<std::unique_ptr<Row>> rows;
   for (;;) {
-    const size_t made_before = tokens_made_;
+    const size_t made_before = tokens_made();
     std::erase_if(rows, [&](const auto& row) {
       const bool done = step(*row);
-      if (done) --running_;
+      if (done) --stats_.rows;
       return done;
     });
     if (options_.token_time.count() > 0) std::this_thread::sleep_for(options_.token_time);
     std::unique_lock lock(mutex_);
-    const bool idle = tokens_made_ == made_before;
+    const bool idle = tokens_made() == made_before;
     if (idle) changed_.wait(lock, [&] { return stopping_ || poked_ || !inbox_.empty(); });
     poked_ = false;
     if (stopping_) return;
@@ -135,18 +144,19 @@ void EchoService::run() {
 /// One token of one row; true when the row is done.
 bool EchoService::step(Row& row) {
   if (row.stream->cancelled()) {
-    ++cancelled_;
+    stats_.count_end(engine::FinishReason::kCancelled);
     return true;
   }
   if (options_.silent || row.stream->full()) return false;
   if (options_.fail_at == row.made && options_.fail_choice.value_or(row.choice) == row.choice) {
+    stats_.count_end(engine::FinishReason::kError);
     row.stream->push(
         {.choice = row.choice, .finish = engine::FinishReason::kError, .error = options_.failure});
     return true;
   }
   const int32_t token = next_token(row);
   ++row.made;
-  ++tokens_made_;
+  ++stats_.generated_tokens;
   engine::TokenEvent event{.choice = row.choice, .ids = {token}};
   if (token < 256) row.held += static_cast<char>(token);
   for (const std::string& stop : row.request.stop) {
@@ -166,6 +176,7 @@ bool EchoService::step(Row& row) {
   event.text = row.held.substr(0, length);
   row.held.erase(0, length);
   const bool done = event.finish.has_value();
+  if (done) stats_.count_end(*event.finish);
   row.stream->push(std::move(event));
   return done;
 }

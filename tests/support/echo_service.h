@@ -40,13 +40,17 @@ class EchoService : public serving::ModelService {
   std::vector<int32_t> tokenize(std::string_view text) const override;
   serving::TokenText token_text(int32_t id) const override;
   std::shared_ptr<engine::Stream> submit(engine::Request request) override;
-  serving::ServiceStats stats() const override { return {.rows = running_, .kv_scheme = "bf16"}; }
+  const engine::EngineStats& stats() const override { return stats_; }
   const std::vector<kv::SchemeSummary>& kv_schemes() const override { return kv_schemes_; }
 
   void set_health(serving::Health health) { health_ = health; }
-  size_t running() const { return running_; }
-  size_t cancelled() const { return cancelled_; }
-  size_t tokens_made() const { return tokens_made_; }
+  size_t running() const { return stats_.rows; }
+  size_t cancelled() const {
+    return stats_.ended[static_cast<size_t>(engine::FinishReason::kCancelled)];
+  }
+  size_t tokens_made() const { return stats_.generated_tokens; }
+  /// The last request that was submitted, without its trace.
+  engine::Request last_request() const;
 
  private:
   struct Row;
@@ -57,16 +61,15 @@ class EchoService : public serving::ModelService {
 
   const EchoOptions options_;
   serving::ModelInfo info_;
+  engine::EngineStats stats_;
   const std::vector<kv::SchemeSummary> kv_schemes_ = {};
   std::atomic<serving::Health> health_ = serving::Health::kReady;
-  std::atomic<size_t> running_ = 0;
-  std::atomic<size_t> cancelled_ = 0;
-  std::atomic<size_t> tokens_made_ = 0;
   std::atomic<uint64_t> fresh_seed_ = 1000;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
   std::vector<std::unique_ptr<Row>> inbox_;
+  engine::Request last_request_;
   bool poked_ = false;
   bool stopping_ = false;
   std::thread thread_;  // last: uses all of the above
