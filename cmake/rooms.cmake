@@ -17,7 +17,8 @@ cohort_room(text SOURCES text/*.cpp DEPENDS cohort_base textkit)
 # What a caller sees of the engine.
 cohort_room(engine_calls SOURCES engine/request.cpp engine/stream.cpp DEPENDS cohort_kv)
 # All of the engine but the forward of a real model.
-cohort_room(engine SOURCES engine/engine.cpp engine/logprobs.cpp engine/loop.cpp
+cohort_room(engine SOURCES engine/admission.cpp engine/engine.cpp engine/iteration_trace.cpp
+  engine/logprobs.cpp engine/loop.cpp
   engine/prefill_policy.cpp engine/row.cpp engine/sampler.cpp engine/scheduler.cpp
   engine/token_budget.cpp engine/waiting_line.cpp
   DEPENDS cohort_engine_calls cohort_text)

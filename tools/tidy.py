@@ -20,7 +20,7 @@ MLX_FREE = [
     "base/*", "text/*", "api/*", "http/*", "kernels/cpu/*", "kv/*", "store/hub/*", "store/radix*",
     "model/checkpoint.*", "model/gguf*", "model/quantization.*", "model/safetensors.*", "model/tensor_view.*",
     "prompt/conversation.h", "serving/model_service.h",
-    "engine/engine*", "engine/forward.h", "engine/logprobs.*", "engine/loop.*", "engine/plan.h",
+    "engine/admission.cpp", "engine/engine*", "engine/iteration_trace.*", "engine/options.h", "engine/forward.h", "engine/logprobs.*", "engine/loop.*", "engine/plan.h",
     "engine/prefill_policy.*", "engine/request.*", "engine/row.*", "engine/sampler.*",
     "engine/scheduler.*", "engine/stream.*", "engine/submission.h", "engine/token_budget.*",
     "engine/waiting_line.*", "model/token_group.h",

@@ -27,6 +27,7 @@ Engine::~Engine() {
 }
 
 void Engine::submit(Submission submission) {
+  submission.arrived = options_.now();
   const std::shared_ptr<Stream> stream = submission.stream;
   stream->on_room([this] { wake(); });
   if (std::optional<Error> refusal = enqueue(std::move(submission))) {

@@ -7,14 +7,9 @@
 #include <utility>
 
 #include "kernels/cpu/cpu.h"
-#include "kv/fit.h"
 
 namespace cohort::engine {
 namespace {
-
-// What a row may grow by before the next one is let in: so many that a row that has just been
-// taken in does not have to give way at once.
-constexpr int64_t kGrowthTokens = 128;
 
 /// What is told of a failure: whose fault it is stays, what is no Error is ours.
 Error as_error(const std::exception& failure) {
@@ -26,23 +21,6 @@ bool is_want_of_memory(const std::exception& failure) {
   const auto* error = dynamic_cast<const Error*>(&failure);
   return error != nullptr ? error->kind() == ErrorKind::kOverloaded
                           : dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
-}
-
-/// The last event of a request, even if its consumer cannot be woken.
-void end_stream(Stream& stream, const TokenEvent& last) noexcept {
-  try {
-    stream.push(last);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "cohort: the end of an answer reached nobody: %s\n", error.what());
-  }
-}
-
-void end_stream(Stream& stream, const std::exception& failure) noexcept {
-  try {
-    end_stream(stream, {.finish = FinishReason::kError, .error = as_error(failure)});
-  } catch (const std::exception&) {  // no memory for the reason
-    end_stream(stream, {.finish = FinishReason::kError});
-  }
 }
 
 }  // namespace
@@ -57,11 +35,12 @@ Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu:
       options_(std::move(options)),
       stats_(stats),
       memory_(std::move(layers), options_.kv_memory_bytes),
-      budget_(options_.budget) {}
+      budget_(options_.budget) {
+  stats_.kv_limit_bytes = options_.kv_memory_bytes;
+}
 
 void Loop::accept(Submission submission) {
-  // Counted by whoever submitted it.
-  line_.push(std::move(submission), options_.now());
+  line_.push(std::move(submission));
   stirred_ = true;
 }
 
@@ -71,6 +50,7 @@ Plan Loop::step() {
   resume_parked();
   admit();
   prepare();
+  times_.planned = options_.now();
   const std::vector<RowState> rows = states();
   const auto decoding = static_cast<size_t>(std::ranges::count_if(rows, decodes));
   const Plan plan = plan_iteration(rows, budget_.limits(decoding));
@@ -80,11 +60,14 @@ Plan Loop::step() {
     done.groups.push_back({share.row->id(), share.tokens, share.samples});
   }
   if (!shares.empty()) {
-    const Clock::time_point begun = options_.now();
     ++stats_.iterations;  // before anyone can see what came of it
     try {
-      commit(iterate(shares));
-      observe(shares, begun);
+      times_.reserved = options_.now();
+      std::vector<Outcome> outcomes = iterate(shares);
+      times_.sampled = options_.now();
+      commit(std::move(outcomes));
+      times_.committed = options_.now();
+      observe(shares);
     } catch (const std::exception& failure) {
       for (const Share& share : shares) end(*share.row, failure);
     }
@@ -95,10 +78,7 @@ Plan Loop::step() {
 
 void Loop::end_all(const TokenEvent& last) noexcept {
   for (Row& row : rows_) end(row, last);
-  for (const Submission& submission : line_.take_all()) {
-    end_stream(*submission.stream, last);
-    left_line(submission);
-  }
+  for (const Submission& submission : line_.take_all()) refuse(submission, last);
   sweep();
 }
 
@@ -108,121 +88,7 @@ void Loop::check_integrity() const {
   memory_.pools().check_integrity(census);
 }
 
-// Admission.
-
-/// Each row is looked at once: it may be cancelled at any moment, and must not go untold.
-void Loop::dismiss_cancelled() {
-  for (Row& row : rows_) {
-    if (row.stream().cancelled()) end(row, TokenEvent{.finish = FinishReason::kCancelled});
-  }
-  for (const Submission& submission : line_.take_cancelled()) {
-    end_stream(*submission.stream, {.finish = FinishReason::kCancelled});
-    left_line(submission);
-  }
-  sweep();
-}
-
-size_t Loop::needed_bytes(const Row& row) const {
-  const int64_t soon = std::min(row.tokens() + kGrowthTokens, row.most_tokens());
-  return kv::peak_bytes(row.submission().precision, memory_.layers(), soon, options_.prefill.chunk);
-}
-
-bool Loop::has_room(const kv::RowPrecision& precision, int64_t tokens) const {
-  if (options_.kv_memory_bytes == SIZE_MAX) return true;
-  const auto bytes = [&](const kv::RowPrecision& of, int64_t count) {
-    return kv::peak_bytes(of, memory_.layers(), count, options_.prefill.chunk);
-  };
-  size_t needed = memory_.pools().used_bytes() + bytes(precision, tokens);
-  for (const Row& row : rows_) {
-    if (row.parked()) continue;
-    const size_t held = bytes(row.submission().precision, row.cache().offset());
-    needed += std::max(needed_bytes(row), held) - held;
-  }
-  return needed <= options_.kv_memory_bytes;
-}
-
-/// In order of urgency and arrival; who does not fit keeps the later ones waiting, too.
-void Loop::resume_parked() {
-  std::vector<Row*> parked;
-  bool any_active = false;
-  for (Row& row : rows_) {
-    any_active = any_active || !row.parked();
-    if (row.parked() && !row.stream().full()) parked.push_back(&row);
-  }
-  std::ranges::stable_sort(parked, {}, [](const Row* row) {
-    return row->submission().request.priority;
-  });
-  for (Row* row : parked) {
-    const int64_t soon = std::min(row->tokens() + kGrowthTokens, row->most_tokens());
-    if (any_active && !has_room(row->submission().precision, soon)) return;
-    row->resume();
-    any_active = true;
-  }
-}
-
-void Loop::left_line(const Submission& submission) noexcept {
-  stats_.waiting_tokens -= submission.request.prompt.size();
-  --stats_.waiting;
-}
-
-void Loop::admit() {
-  // Who was here before goes first. A parked row whose consumer does not read waits for that alone.
-  const bool some_wait = std::ranges::any_of(
-      rows_, [](Row& row) { return row.parked() && !row.stream().full(); });
-  while (!some_wait) {
-    const Submission* next = line_.next(options_.now());
-    if (next == nullptr) break;
-    if (!rows_.empty()) {
-      const auto choices = static_cast<size_t>(next->request.choices);
-      if (places() + choices > options_.max_rows) break;
-      const auto prompt = static_cast<int64_t>(next->request.prompt.size());
-      const int64_t soon = prompt + std::min(kGrowthTokens, next->max_tokens);
-      if (!has_room(next->precision, soon)) break;
-    }
-    make_row(line_.take());
-  }
-}
-
-/// Rows, those that are still to be forked included.
-size_t Loop::places() const {
-  size_t places = 0;
-  for (const Row& row : rows_) places += 1 + static_cast<size_t>(row.choices_left());
-  return places;
-}
-
-void Loop::make_row(Submission taken) {
-  const auto submission = std::make_shared<const Submission>(std::move(taken));
-  try {
-    rows_.emplace_back(RowId{next_id_++}, submission, context_,
-                       memory_.new_row(submission->precision));
-  } catch (const std::exception& failure) {
-    end_stream(*submission->stream, failure);
-  }
-  count();
-  left_line(*submission);  // last: at no moment is a request in neither
-}
-
 // Preparation.
-
-Row* Loop::lowest_row() {
-  const auto rank = [](Row& row) {
-    return std::tuple(row.stream().full(), row.submission().request.priority, row.id());
-  };
-  Row* lowest = nullptr;
-  int active = 0;
-  for (Row& row : rows_) {
-    if (row.parked() || row.ended()) continue;
-    ++active;
-    if (lowest == nullptr || rank(row) > rank(*lowest)) lowest = &row;
-  }
-  return active > 1 ? lowest : nullptr;
-}
-
-void Loop::park(Row& row) {
-  row.park(memory_.new_row(row.submission().precision));
-  ++stats_.preemptions;
-  stirred_ = true;
-}
 
 template <class Act>
 void Loop::with_memory(Row& row, const Act& act) noexcept {
@@ -244,9 +110,16 @@ void Loop::with_memory(Row& row, const Act& act) noexcept {
 
 void Loop::prepare() {
   for (Row& row : rows_) {
+    Trace* trace = row.submission().request.trace.get();
     with_memory(row, [&] {
-      row.cache().maintain(cpu_);
-      if (row.forks_now()) fork(row);
+      if (row.cache().max_append_tokens() == 0) {
+        const TraceSpan span(trace, "prefill.kv_maintenance");
+        row.cache().maintain(cpu_);
+      }
+      if (row.forks_now()) {
+        const TraceSpan span(trace, "prefill.companion");
+        fork(row);
+      }
       row.plan_step(options_.prefill);
     });
   }
@@ -351,28 +224,54 @@ void Loop::commit(std::vector<Outcome> outcomes) noexcept {
     if (const auto* error = std::get_if<Error>(&outcome.result)) {
       end(row, *error);
     } else if (auto* sampled = std::get_if<Sampled>(&outcome.result)) {
-      try {
-        if (row.take(std::move(*sampled))) row.end();
-      } catch (const std::exception& failure) {
-        end(row, failure);
-      }
+      take(row, std::move(*sampled));
     }
   }
   if (prompt_step_ended) forward_.release_memory();
 }
 
-void Loop::observe(const std::vector<Share>& shares, Clock::time_point begun) {
+void Loop::take(Row& row, Sampled sampled) noexcept {
+  const Clock::time_point arrived = row.submission().arrived;
+  const auto since = [&](Clock::time_point then) {
+    return std::chrono::duration<double>(times_.sampled - then).count();
+  };
+  if (row.answering()) {
+    stats_.inter_token_s.observe(since(row.last_token()));
+  } else if (row.choice() == 0) {
+    stats_.time_to_first_token_s.observe(since(arrived));
+  }
+  ++stats_.generated_tokens;
+  try {
+    const std::optional<FinishReason> finish = row.take(std::move(sampled), times_.sampled);
+    if (!finish) return;
+    row.end();
+    if (row.stream().ended()) stats_.count_end(*finish);
+  } catch (const std::exception& failure) {
+    end(row, failure);
+  }
+}
+
+void Loop::observe(const std::vector<Share>& shares) {
   size_t decoding = 0;
   int64_t prefilled = 0;
+  bool traced = false;
   for (const Share& share : shares) {
-    if (share.tokens == 1 && share.samples) {
-      ++decoding;
-    } else {
-      prefilled += share.tokens;
-    }
+    decoding += share.decodes();
+    prefilled += share.decodes() ? 0 : share.tokens;
+    traced = traced || share.row->submission().request.trace;
   }
-  const std::chrono::duration<double> took = options_.now() - begun;
+  const std::chrono::duration<double> took = times_.committed - times_.planned;
   budget_.observe(decoding, prefilled, took.count());
+  stats_.iteration_s.observe(took.count());
+  stats_.batch_rows.observe(static_cast<double>(shares.size()));
+  if (!traced) return;
+  times_.forward = forward_.times();
+  std::vector<TracedShare> traces;
+  for (const Share& share : shares) {
+    traces.push_back({share.row->submission().request.trace.get(), share.tokens, share.decodes(),
+                      share.samples});
+  }
+  trace_iteration(traces, times_);
 }
 
 void Loop::end(Row& row, const std::exception& failure) noexcept {
@@ -383,6 +282,24 @@ void Loop::end(Row& row, const std::exception& failure) noexcept {
 void Loop::end(Row& row, const TokenEvent& last) noexcept {
   end_stream(row.stream(), last);
   row.end();
+}
+
+/// Even if its consumer cannot be woken.
+void Loop::end_stream(Stream& stream, const TokenEvent& last) noexcept {
+  if (!stream.ended()) stats_.count_end(*last.finish);
+  try {
+    stream.push(last);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cohort: the end of an answer reached nobody: %s\n", error.what());
+  }
+}
+
+void Loop::end_stream(Stream& stream, const std::exception& failure) noexcept {
+  try {
+    end_stream(stream, {.finish = FinishReason::kError, .error = as_error(failure)});
+  } catch (const std::exception&) {  // no memory for the reason
+    end_stream(stream, {.finish = FinishReason::kError});
+  }
 }
 
 void Loop::sweep() noexcept {

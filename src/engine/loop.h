@@ -7,6 +7,7 @@
 
 #include "engine/engine_stats.h"
 #include "engine/forward.h"
+#include "engine/iteration_trace.h"
 #include "engine/options.h"
 #include "engine/row.h"
 #include "engine/scheduler.h"
@@ -28,7 +29,7 @@ class Loop {
        const text::Tokenizer& tokenizer, std::set<int32_t> end_tokens, EngineOptions options,
        EngineStats& stats);
 
-  /// Takes a request into the line.
+  /// Takes a request into the line, where whoever submitted it has counted it already.
   void accept(Submission submission);
   /// One iteration.
   ///   returns  what was in its forward; nothing if no row could move
@@ -48,6 +49,7 @@ class Loop {
     Row* row;
     int64_t tokens;
     bool samples;
+    bool decodes() const { return tokens == 1 && samples; }
   };
   /// What one row got out of an iteration: its token, or why it failed; neither while prefilling.
   struct Outcome {
@@ -61,6 +63,7 @@ class Loop {
   void resume_parked();
   void admit();
   void make_row(Submission taken);
+  void refuse(const Submission& submission, const TokenEvent& last) noexcept;
   void left_line(const Submission& submission) noexcept;
   size_t places() const;
   /// Whether `tokens` of a new row fit beside what the active rows hold and are about to need.
@@ -85,10 +88,14 @@ class Loop {
   std::vector<Outcome> forward(const std::vector<Share>& shares);
   std::vector<Outcome> sample(const std::vector<Share>& shares, std::span<float> logits);
   void commit(std::vector<Outcome> outcomes) noexcept;
-  void observe(const std::vector<Share>& shares, Clock::time_point begun);
+  void take(Row& row, Sampled sampled) noexcept;
+  /// What the iteration took, for the budget, the statistics and the traces of its rows.
+  void observe(const std::vector<Share>& shares);
 
   void end(Row& row, const std::exception& failure) noexcept;
   void end(Row& row, const TokenEvent& last) noexcept;
+  void end_stream(Stream& stream, const std::exception& failure) noexcept;
+  void end_stream(Stream& stream, const TokenEvent& last) noexcept;
   /// Forgets the rows that have ended.
   void sweep() noexcept;
   void count() noexcept;
@@ -104,6 +111,7 @@ class Loop {
   WaitingLine line_;
   std::list<Row> rows_;  // in order of arrival, so ids rise
   uint64_t next_id_ = 1;
+  IterationTimes times_;
   bool stirred_ = false;
 };
 

@@ -94,7 +94,8 @@ Sampled Row::sample(std::span<float> logits) {
   return sampled;
 }
 
-bool Row::take(Sampled sampled) {
+std::optional<FinishReason> Row::take(Sampled sampled, Clock::time_point now) {
+  last_token_ = now;
   ids_.push_back(sampled.token);
   sampler_.accept(sampled.token);
   TokenEvent event{.choice = choice_, .ids = {sampled.token}};
@@ -114,9 +115,9 @@ bool Row::take(Sampled sampled) {
     event.text += stops_.push(detokenizer_.finish());
     if (!stops_.stopped()) event.text += stops_.finish();
   }
-  const bool finished = event.finish.has_value();
+  const std::optional<FinishReason> finish = event.finish;
   submission_->stream->push(std::move(event));
-  return finished;
+  return finish;
 }
 
 }  // namespace cohort::engine

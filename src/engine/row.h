@@ -82,8 +82,10 @@ class Row {
   /// see.  thread  any one
   Sampled sample(std::span<float> logits);
   /// Takes a sampled token: counts it, publishes what text became certain.
-  ///   returns  true if the row is finished
-  bool take(Sampled sampled);
+  ///   returns  why the row is finished, if it is
+  std::optional<FinishReason> take(Sampled sampled, Clock::time_point now);
+  /// When it took its last token.
+  Clock::time_point last_token() const { return last_token_; }
 
  private:
   Row(RowId id, std::shared_ptr<const Submission> submission, int choice,
@@ -99,6 +101,7 @@ class Row {
   kv::RowCache cache_;
   PrefillStep step_;
   int64_t waited_ = 0;
+  Clock::time_point last_token_ = {};
   bool parked_ = false;
   bool ended_ = false;
   Sampler sampler_;

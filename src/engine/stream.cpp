@@ -52,6 +52,11 @@ bool Stream::full() const {
   return events_.size() >= capacity_;
 }
 
+bool Stream::ended() const {
+  std::lock_guard lock(mutex_);
+  return open_choices_ == 0;
+}
+
 void Stream::on_room(std::function<void()> room) {
   std::lock_guard lock(mutex_);
   room_ = std::move(room);

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "engine/forward.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/stream.h"
@@ -16,6 +17,7 @@ struct Submission {
   int64_t max_tokens = 0;      // of an answer; prompt + max_tokens fits the context
   kv::RowPrecision precision;  // of the caches of its rows
   std::shared_ptr<Stream> stream;
+  Clock::time_point arrived = {};
 };
 
 }  // namespace cohort::engine

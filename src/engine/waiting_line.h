@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/forward.h"
 #include "engine/submission.h"
 
 namespace cohort::engine {
@@ -25,7 +24,7 @@ class WaitingLine {
   static constexpr std::chrono::seconds kAge{30};
   static constexpr int64_t kQuantum = 2048;
 
-  void push(Submission submission, Clock::time_point now);
+  void push(Submission submission);
   /// Whose turn it is; null if nobody waits. The same until the line changes or somebody ages.
   const Submission* next(Clock::time_point now);
   /// Takes next() out; it must not be null.
@@ -38,22 +37,17 @@ class WaitingLine {
   size_t size() const { return waiting_.size(); }
 
  private:
-  struct Waiting {
-    Submission submission;
-    Clock::time_point since;
-    int urgency(Clock::time_point now) const;  // smaller goes first
-  };
-  using Place = std::list<Waiting>::iterator;
+  using Place = std::list<Submission>::iterator;
 
   std::vector<Submission> take_if(bool (*gone)(const Submission&));
   /// The clients of a class in the order of their turns, with their first request of the class.
   std::vector<Place> heads(int urgency, Clock::time_point now);
   void forget_absent_clients();
 
-  std::list<Waiting> waiting_;           // in order of arrival
-  std::deque<std::string> turns_;        // every client that waits, once; the first is next
+  std::list<Submission> waiting_;          // in order of arrival
+  std::deque<std::string> turns_;          // every client that waits, once; the first is next
   std::map<std::string, int64_t> credit_;  // tokens that a client may start
-  Place next_ = waiting_.end();          // chosen; end() = not yet
+  Place next_ = waiting_.end();            // chosen; end() = not yet
 };
 
 }  // namespace cohort::engine

@@ -53,8 +53,12 @@ class LoopScene {
     consumer.ends.resize(consumer.ids.size());
     stats_.waiting += 1;
     stats_.waiting_tokens += request.prompt.size();
-    loop_->accept(
-        {std::move(request), {.temperature = 0}, max_tokens, FakeForward::precision(), stream});
+    loop_->accept({std::move(request),
+                   {.temperature = 0},
+                   max_tokens,
+                   FakeForward::precision(),
+                   stream,
+                   now_});
     return consumer;
   }
 
