@@ -83,17 +83,19 @@ void PrefixCache::keep_shared(EntryId id, const Namespace& space, std::span<cons
     entry.shared = true;
     return;
   }
-  // In whole blocks: those cost nothing while the others hold them.
+  // In whole blocks if it can be cut so: those cost nothing while the others hold them.
   const int64_t whole = cache.offset() / kBlockTokens * kBlockTokens;
-  if (whole == 0 || whole < floor_of(cache)) return;
-  const auto path = trees_.at(space).on_path(ids.first(static_cast<size_t>(whole)));
-  if (!path.empty() && entries_.at(path.front()).cache.offset() == whole) {
-    entries_.at(path.front()).shared = true;
-    entries_.at(path.front()).last_used = clock_;
+  if (whole == 0) return;
+  const int64_t tokens = whole < floor_of(cache) ? cache.offset() : whole;
+  const auto path = trees_.at(space).on_path(ids.first(static_cast<size_t>(tokens)));
+  Entry* there = path.empty() ? nullptr : &entries_.at(path.front());
+  if (there != nullptr && there->cache.offset() == tokens) {
+    there->shared = true;
+    there->last_used = clock_;
     return;
   }
   kv::RowCache prefix = cache.clone();
-  prefix.trim(whole);
+  prefix.trim(tokens);
   put(space, ids, std::move(prefix), {.shared_hint = true});
 }
 

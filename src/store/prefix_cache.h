@@ -110,10 +110,10 @@ class PrefixCache {
     kv::RowCache cache;
     Trees::iterator home;
     RadixTree::Node* place = nullptr;
-    std::string session;       // whose latest two it is one of, or ""
-    size_t own_bytes = 0;      // beside what the cache holds
-    uint64_t last_used = 0;    // on clock_
-    bool shared = false;       // several continuations began with it
+    std::string session;     // whose latest two it is one of, or ""
+    size_t own_bytes = 0;    // beside what the cache holds
+    uint64_t last_used = 0;  // on clock_
+    bool shared = false;     // several continuations began with it
     uint64_t worth() const {
       return last_used + (session.empty() ? 0 : kSessionUses) + (shared ? kSharedUses : 0);
     }

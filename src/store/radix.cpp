@@ -19,7 +19,7 @@ struct RadixTree::Node {
   int64_t depth = 0;         // tokens from the root to here
   EntryId entry = 0;         // 0 = none: two or more continuations part here
   int64_t entry_floor = kNever;
-  int64_t least_floor = kNever;                        // of all entries here and below
+  int64_t least_floor = kNever;                       // of all entries here and below
   std::map<int32_t, std::unique_ptr<Node>> children;  // by the first id of their run
 
   bool splices() const { return parent != nullptr && entry == 0 && children.size() == 1; }
