@@ -122,9 +122,8 @@ void PrefixCache::put(const Namespace& space, std::span<const int32_t> ids, kv::
   const auto home = trees_.try_emplace(space).first;
   const EntryId id = ++last_id_;
   RadixTree::Node* place = &home->second.insert(ids, id, floor);
-  const auto& entry = entries_.try_emplace(
-      id, Entry{std::move(snapshot), home, place, {}, own_bytes, clock_, shared});
-  held_.add(entry.first->second.cache);
+  held_.add(snapshot);
+  entries_.try_emplace(id, Entry{std::move(snapshot), home, place, {}, own_bytes, clock_, shared});
   own_bytes_ += own_bytes;
   if (!options.session.empty()) remember(id, options.session);
   while (bytes() > budget_bytes_ && evict_but(id)) {

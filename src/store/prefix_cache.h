@@ -85,7 +85,10 @@ class PrefixCache {
 
   /// Keeps a snapshot, a clone that the caller made, for the ids up to its offset. It replaces the
   /// entry of the same ids, and those of their prefixes that it can be cut back to unless they are
-  /// shared. What is larger than the budget is not kept.
+  /// shared. What is larger than the budget is not kept, and a put drives out others only. A row
+  /// is best put at the end of its prompt and at its own end: where the second can be cut back to
+  /// the first it replaces it, and where it cannot, the next turn needs the first if the template
+  /// changes the answer.
   ///   cost  blocks of the snapshot, then entries for each that must go
   void put(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot,
            const PutOptions& options = {});
