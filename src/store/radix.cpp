@@ -23,13 +23,12 @@ struct RadixTree::Node {
   std::map<int32_t, std::unique_ptr<Node>> children;  // by the first id of their run
 
   bool splices() const { return parent != nullptr && entry == 0 && children.size() == 1; }
-  /// Works out the least floor, here and above.
+  /// Works out the least floor, here and above as far as it changes.
   void update_floors() {
     for (Node* node = this; node != nullptr; node = node->parent) {
-      node->least_floor = node->entry_floor;
-      for (const auto& [id, child] : node->children) {
-        node->least_floor = std::min(node->least_floor, child->least_floor);
-      }
+      int64_t least = node->entry_floor;
+      for (const auto& [id, child] : node->children) least = std::min(least, child->least_floor);
+      if (std::exchange(node->least_floor, least) == least) return;
     }
   }
 };

@@ -119,7 +119,7 @@ TEST(RadixTree, ASequenceHasOneEntryOfTokensThatItCanServe) {
   EXPECT_EQ(tree.check_integrity().size(), 1U);
 }
 
-TEST(RadixTree, AChainLongerThanTheStackIsDeepIsTakenDown) {
+TEST(RadixTree, EveryPrefixOfASequenceMayHaveAnEntry) {
   const Ids ids(4000, 7);
   RadixTree tree;
   for (size_t n = 1; n <= ids.size(); ++n) tree.insert(std::span(ids).first(n), n, 0);
