@@ -29,7 +29,8 @@ if(COHORT_SANITIZE STREQUAL "thread")
   target_compile_definitions(cohort_http PUBLIC BOOST_ASIO_DISABLE_FENCED_BLOCK)
 endif()
 
-# The part of the store room that finds and downloads models.
+# The store room: what keeps prefixes of rows, and what finds and downloads models.
+cohort_room(store SOURCES store/*.cpp DEPENDS cohort_kv)
 find_package(CURL REQUIRED)
 cohort_room(hub SOURCES store/hub/*.cpp DEPENDS cohort_base CURL::libcurl)
 
