@@ -21,7 +21,7 @@ cohort_room(engine SOURCES engine/admission.cpp engine/engine.cpp engine/iterati
   engine/logprobs.cpp engine/loop.cpp
   engine/prefill_policy.cpp engine/row.cpp engine/sampler.cpp engine/scheduler.cpp
   engine/token_budget.cpp engine/waiting_line.cpp
-  DEPENDS cohort_engine_calls cohort_text)
+  DEPENDS cohort_engine_calls cohort_store cohort_text)
 cohort_room(api SOURCES api/*.cpp DEPENDS cohort_engine_calls)
 cohort_room(http SOURCES http/*.cpp DEPENDS cohort_api)
 if(COHORT_SANITIZE STREQUAL "thread")

@@ -20,10 +20,10 @@ MLX_FREE = [
     "base/*", "text/*", "api/*", "http/*", "kernels/cpu/*", "kv/*", "store/*",
     "model/checkpoint.*", "model/gguf*", "model/quantization.*", "model/safetensors.*", "model/tensor_view.*",
     "prompt/conversation.h", "serving/model_service.h",
-    "engine/admission.cpp", "engine/engine*", "engine/iteration_trace.*", "engine/options.h", "engine/forward.h", "engine/logprobs.*", "engine/loop.*", "engine/plan.h",
-    "engine/prefill_policy.*", "engine/request.*", "engine/row.*", "engine/sampler.*",
-    "engine/scheduler.*", "engine/stream.*", "engine/submission.h", "engine/token_budget.*",
-    "engine/waiting_line.*", "model/token_group.h",
+    "engine/admission.cpp", "engine/engine*", "engine/forward.h", "engine/iteration_trace.*",
+    "engine/logprobs.*", "engine/loop.*", "engine/options.h", "engine/plan.h", "engine/prefill_policy.*",
+    "engine/request.*", "engine/row.*", "engine/sampler.*", "engine/scheduler.*", "engine/stream.*",
+    "engine/submission.h", "engine/token_budget.*", "engine/waiting_line.*", "model/token_group.h",
 ]
 
 # The only places that may catch, and what they turn an exception into.
@@ -33,6 +33,7 @@ MAY_CATCH = {
     "src/app/command_line.cpp": "the parser's own exceptions become Error",
     "src/base/trace.cpp": "nothing: a trace without memory is lost",
     "src/engine/engine.cpp": "the last event of every row",
+    "src/engine/admission.cpp": "a request that cannot become a row",
     "src/engine/loop.cpp": "failed rows; the loop lives",
     "src/http/router.cpp": "an HTTP status",
     "src/text/chat_template.cpp": "what the C ABI handed out is freed",

@@ -53,11 +53,12 @@ std::optional<Error> failure_of(const engine::TokenEvent& event) {
   return std::nullopt;
 }
 
-json::object usage(size_t prompt_tokens, size_t completion_tokens) {
+json::object usage(const engine::Stream& stream, size_t completion_tokens) {
+  const size_t prompt_tokens = stream.prompt_tokens();
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", completion_tokens},
           {"total_tokens", prompt_tokens + completion_tokens},
-          {"prompt_tokens_details", json::object{{"cached_tokens", 0}}},
+          {"prompt_tokens_details", json::object{{"cached_tokens", stream.cached_tokens()}}},
           {"completion_tokens_details", json::object{{"reasoning_tokens", 0}}}};
 }
 
@@ -124,7 +125,7 @@ Outcome generate(serving::ModelService& service, const Call& call, Draft draft,
   draft.request.prompt_field = prompt_field;
   std::shared_ptr<engine::Stream> stream = service.submit(std::move(draft.request));
   head.seed = stream->seed();
-  head.prompt_tokens = stream->prompt_tokens();
+  head.stream = stream;
   if (!draft.stream) {
     return Deferred{.stream = std::move(stream),
                     .complete = [&shape, head = std::move(head)](const Events& all) {
@@ -163,7 +164,7 @@ Reply whole_answer(const AnswerShape& shape, const AnswerHead& head, const Event
                           logprobs_of(shape, head, one.scores), std::move(one.finish)));
   }
   json::object answer = body(shape.object, head, std::move(list));
-  answer["usage"] = usage(head.prompt_tokens, completion_tokens);
+  answer["usage"] = usage(*head.stream, completion_tokens);
   return {.body = json::serialize(answer)};
 }
 
@@ -192,7 +193,7 @@ void ChunkWriter::write_event(const engine::TokenEvent& event, std::string& out)
   if (const auto failure = failure_of(event)) return append_event(error_body(*failure), out);
   if (event.finish) write_part(shape_.closing(), nullptr, finish_name(*event.finish));
   if (!event.last) return;
-  if (include_usage_) write_chunk({}, usage(head_.prompt_tokens, completion_tokens_), out);
+  if (include_usage_) write_chunk({}, usage(*head_.stream, completion_tokens_), out);
   append_event("[DONE]", out);
 }
 

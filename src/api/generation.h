@@ -32,7 +32,7 @@ struct AnswerHead {
   std::string model;
   int64_t created_unix_s = 0;
   uint64_t seed = 0;
-  size_t prompt_tokens = 0;
+  std::shared_ptr<const engine::Stream> stream = nullptr;
   size_t choices = 1;
   const serving::ModelService* scorer = nullptr;  // says what tokens stand for; null = no logprobs
 };

@@ -138,6 +138,18 @@ void read_logit_bias(const Reading& reading) {
   }
 }
 
+void read_session(const Reading& reading) {
+  reading.draft.request.session = read_text(reading.value, reading.name);
+}
+
+void read_cache_salt(const Reading& reading) {
+  reading.draft.request.cache_salt = read_text(reading.value, reading.name);
+}
+
+void read_cache_prompt(const Reading& reading) {
+  reading.draft.request.cache_prompt = read_bool(reading.value, reading.name);
+}
+
 void read_ignore_eos(const Reading& reading) {
   reading.draft.request.ignore_eos = read_bool(reading.value, reading.name);
 }
@@ -210,6 +222,10 @@ constexpr Field kShared[] = {
     {"logit_bias", read_logit_bias},
     {"ignore_eos", read_ignore_eos},
     {"kv_quant", read_kv_quant},
+    {"cache_prompt", read_cache_prompt},
+    {"cache_salt", read_cache_salt},
+    {"prompt_cache_key", read_session},
+    {"session_id", read_session},
     {"priority", read_own_priority},
     {"stream", read_stream},
     {"stream_options", read_stream_options},

@@ -71,9 +71,7 @@ constexpr HarmlessField kHarmless[] = {
     {"metadata", any_object, "an object"},
     {"store", is_false, "false"},
     {"service_tier", default_tier, "'auto' or 'default'"},
-    {"prompt_cache_key", any_text, "a string"},
     {"prompt_cache_retention", any_text, "a string"},
-    {"cache_prompt", any_bool, "true or false"},
     // Plain text.
     {"echo", is_false, "false"},
     {"suffix", empty_text, "an empty string"},

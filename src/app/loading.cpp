@@ -108,6 +108,9 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
   engine.budget = {.itl_target_s = settings.itl_target_ms / 1000.0,
                    .alone_tokens = settings.prefill_chunk_tokens,
                    .most_tokens = engine.prefill.chunk};
+  if (settings.prompt_cache_mb) {
+    options.prompt_cache_bytes = static_cast<size_t>(*settings.prompt_cache_mb) << 20;
+  }
   options.sampling.temperature = settings.temperature;
   options.sampling.top_p = settings.top_p;
   options.sampling.top_k = settings.top_k;

@@ -1,6 +1,7 @@
 // Who becomes a row, and who gives way: the part of the loop that shares out places and memory.
 
 #include <algorithm>
+#include <cstdio>
 #include <tuple>
 #include <utility>
 
@@ -13,6 +14,10 @@ namespace {
 // What a row may grow by before the next one is let in: so many that a row that has just been
 // taken in does not have to give way at once.
 constexpr int64_t kGrowthTokens = 128;
+
+void warn_unkept(const std::exception& failure) {
+  std::fprintf(stderr, "cohort: a prefix could not be kept: %s\n", failure.what());
+}
 
 }  // namespace
 
@@ -27,23 +32,57 @@ void Loop::dismiss_cancelled() {
   sweep();
 }
 
-size_t Loop::needed_bytes(const Row& row) const {
-  const int64_t soon = std::min(row.tokens() + kGrowthTokens, row.most_tokens());
-  return kv::peak_bytes(row.submission().precision, memory_.layers(), soon, options_.prefill.chunk);
+size_t Loop::bytes_of(const Submission& submission, int64_t tokens) const {
+  return kv::peak_bytes(submission.precision, memory_.layers(), tokens, options_.prefill.chunk);
 }
 
-bool Loop::has_room(const kv::RowPrecision& precision, int64_t tokens) const {
+/// Kept prefixes do not count: they go when somebody needs their memory.
+bool Loop::has_room(const Submission& submission, int64_t tokens, int64_t most_tokens) const {
   if (options_.kv_memory_bytes == SIZE_MAX) return true;
-  const auto bytes = [&](const kv::RowPrecision& of, int64_t count) {
-    return kv::peak_bytes(of, memory_.layers(), count, options_.prefill.chunk);
-  };
-  size_t needed = memory_.pools().used_bytes() + bytes(precision, tokens);
+  const auto soon = [](int64_t now, int64_t most) { return std::min(now + kGrowthTokens, most); };
+  size_t needed = bytes_of(submission, soon(tokens, most_tokens));
   for (const Row& row : rows_) {
     if (row.parked()) continue;
-    const size_t held = bytes(row.submission().precision, row.cache().offset());
-    needed += std::max(needed_bytes(row), held) - held;
+    needed += bytes_of(row.submission(), soon(row.tokens(), row.most_tokens()));
+    if (row.shared_tokens() > 0) needed -= bytes_of(row.submission(), row.shared_tokens());
   }
   return needed <= options_.kv_memory_bytes;
+}
+
+/// A cache that holds as much of `ids` as earlier rows have left.
+kv::RowCache Loop::open_cache(const Submission& submission, std::span<const int32_t> ids) {
+  const TraceSpan span(submission.request.trace.get(), "cache.lookup");
+  if (submission.request.cache_prompt) {
+    std::optional<store::PrefixHit> hit = prefixes_.take(submission.space, ids);
+    for (const TokenSpan& atomic : submission.request.atomic) {
+      if (!hit || hit->tokens <= atomic.begin || hit->tokens >= atomic.end) continue;
+      hit = prefixes_.take(submission.space, ids.first(static_cast<size_t>(atomic.begin) + 1));
+    }
+    if (hit) return std::move(hit->cache);
+  }
+  return memory_.new_row(submission.precision);
+}
+
+void Loop::keep(const Row& row) noexcept {
+  if (options_.prompt_cache_bytes == 0) return;
+  try {
+    keep(row, row.cache().clone());
+  } catch (const std::exception& failure) {
+    warn_unkept(failure);
+  }
+}
+
+/// That a prefix cannot be kept harms nobody.
+void Loop::keep(const Row& row, kv::RowCache cache) noexcept {
+  const Request& request = row.submission().request;
+  if (!request.cache_prompt || cache.offset() == 0) return;
+  try {
+    const auto tokens = static_cast<size_t>(cache.offset());
+    prefixes_.put(row.submission().space, row.ids().first(tokens), std::move(cache),
+                  {.session = request.session});
+  } catch (const std::exception& failure) {
+    warn_unkept(failure);
+  }
 }
 
 /// In order of urgency and arrival; who does not fit keeps the later ones waiting, too.
@@ -58,9 +97,12 @@ void Loop::resume_parked() {
     return row->submission().request.priority;
   });
   for (Row* row : parked) {
-    const int64_t soon = std::min(row->tokens() + kGrowthTokens, row->most_tokens());
-    if (any_active && !has_room(row->submission().precision, soon)) return;
-    row->resume();
+    if (any_active && !has_room(row->submission(), row->tokens(), row->most_tokens())) return;
+    try {
+      row->resume(open_cache(row->submission(), row->ids()));
+    } catch (const std::exception& failure) {
+      end(*row, failure);
+    }
     any_active = true;
   }
 }
@@ -86,8 +128,7 @@ void Loop::admit() {
       const auto choices = static_cast<size_t>(next->request.choices);
       if (places() + choices > options_.max_rows) break;
       const auto prompt = static_cast<int64_t>(next->request.prompt.size());
-      const int64_t soon = prompt + std::min(kGrowthTokens, next->max_tokens);
-      if (!has_room(next->precision, soon)) break;
+      if (!has_room(*next, prompt, prompt + next->max_tokens)) break;
     }
     make_row(line_.take());
   }
@@ -108,8 +149,11 @@ void Loop::make_row(Submission taken) {
   stats_.prompt_tokens += submission->request.prompt.size();
   if (Trace* trace = submission->request.trace.get()) trace->add({"queue", arrived, now});
   try {
-    rows_.emplace_back(RowId{next_id_++}, submission, context_,
-                       memory_.new_row(submission->precision));
+    kv::RowCache cache = open_cache(*submission, submission->request.prompt);
+    const auto cached = static_cast<size_t>(cache.offset());
+    submission->stream->set_cached_tokens(cached);
+    stats_.cached_tokens += cached;
+    rows_.emplace_back(RowId{next_id_++}, submission, context_, std::move(cache));
   } catch (const std::exception& failure) {
     end_stream(*submission->stream, failure);
   }

@@ -23,6 +23,13 @@ bool is_want_of_memory(const std::exception& failure) {
                           : dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
 }
 
+bool has_exact_state(const std::vector<kv::AnyLayerSpec>& layers) {
+  return std::ranges::any_of(layers, [](const kv::AnyLayerSpec& layer) {
+    const auto* attention = std::get_if<kv::LayerSpec>(&layer);
+    return attention == nullptr || attention->window > 0;
+  });
+}
+
 }  // namespace
 
 Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu::Cpu& cpu,
@@ -31,10 +38,11 @@ Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu:
     : forward_(forward),
       cpu_(cpu),
       end_tokens_(std::move(end_tokens)),
-      context_{tokenizer, end_tokens_, cpu.kernels()},
+      context_{tokenizer, end_tokens_, cpu.kernels(), has_exact_state(layers)},
       options_(std::move(options)),
       stats_(stats),
       memory_(std::move(layers), options_.kv_memory_bytes),
+      prefixes_(options_.prompt_cache_bytes),
       budget_(options_.budget) {
   stats_.kv_limit_bytes = options_.kv_memory_bytes;
 }
@@ -85,6 +93,7 @@ void Loop::end_all(const TokenEvent& last) noexcept {
 void Loop::check_integrity() const {
   kv::BlockCensus census;
   for (const Row& row : rows_) row.cache().check_integrity(census);
+  prefixes_.check_integrity(census);
   memory_.pools().check_integrity(census);
 }
 
@@ -97,6 +106,7 @@ void Loop::with_memory(Row& row, const Act& act) noexcept {
       act();
       return;
     } catch (const std::exception& failure) {
+      if (is_want_of_memory(failure) && prefixes_.evict_one()) continue;
       Row* lowest = is_want_of_memory(failure) ? lowest_row() : nullptr;
       if (lowest == nullptr) return end(row, failure);
       try {
@@ -115,6 +125,10 @@ void Loop::prepare() {
       if (row.cache().max_append_tokens() == 0) {
         const TraceSpan span(trace, "prefill.kv_maintenance");
         row.cache().maintain(cpu_);
+      }
+      if (row.checkpoint_due()) {
+        const TraceSpan span(trace, "prefill.checkpoint");
+        keep(row);
       }
       if (row.forks_now()) {
         const TraceSpan span(trace, "prefill.companion");
@@ -243,9 +257,11 @@ void Loop::take(Row& row, Sampled sampled) noexcept {
   ++stats_.generated_tokens;
   try {
     const std::optional<FinishReason> finish = row.take(std::move(sampled), times_.sampled);
-    if (!finish) return;
-    row.end();
-    if (row.stream().ended()) stats_.count_end(*finish);
+    if (finish) {
+      row.end();
+      if (row.stream().ended()) stats_.count_end(*finish);
+      keep(row, std::move(row.cache()));
+    }
   } catch (const std::exception& failure) {
     end(row, failure);
   }

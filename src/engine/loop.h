@@ -12,6 +12,7 @@
 #include "engine/row.h"
 #include "engine/scheduler.h"
 #include "engine/waiting_line.h"
+#include "store/prefix_cache.h"
 
 namespace cohort::kernels::cpu {
 class Cpu;
@@ -40,6 +41,11 @@ class Loop {
   void end_all(const TokenEvent& last) noexcept;
 
   const std::list<Row>& rows() const { return rows_; }
+  void forget_prefixes() {
+    prefixes_.clear();
+    count();
+  }
+  store::PrefixCacheStats prefix_stats() const { return prefixes_.stats(); }
   /// Throws Error{kInternal} if the rows' caches and their pools contradict each other.
   void check_integrity() const;
 
@@ -66,15 +72,19 @@ class Loop {
   void refuse(const Submission& submission, const TokenEvent& last) noexcept;
   void left_line(const Submission& submission) noexcept;
   size_t places() const;
-  /// Whether `tokens` of a new row fit beside what the active rows hold and are about to need.
-  bool has_room(const kv::RowPrecision& precision, int64_t tokens) const;
-  size_t needed_bytes(const Row& row) const;
+  size_t bytes_of(const Submission& submission, int64_t tokens) const;
+  /// Whether a row of `tokens` fits beside what the active rows need now and soon.
+  bool has_room(const Submission& submission, int64_t tokens, int64_t most_tokens) const;
+  kv::RowCache open_cache(const Submission& submission, std::span<const int32_t> ids);
+  /// Keeps what a row holds, or held, for those who begin alike.
+  void keep(const Row& row) noexcept;
+  void keep(const Row& row, kv::RowCache cache) noexcept;
 
   // Preparation.
   void prepare();
   void fork(Row& row);
-  /// Does something to a row that may take memory. While there is none, the lowest row gives up
-  /// its own, or this one does, if it is the lowest.
+  /// Does something to a row that may take memory. While there is none, kept prefixes go, and then
+  /// the lowest row gives up its own, or this one does, if it is the lowest.
   template <class Act>
   void with_memory(Row& row, const Act& act) noexcept;
   /// The active row that gives way to all others; never a lone one.
@@ -107,6 +117,7 @@ class Loop {
   const EngineOptions options_;
   EngineStats& stats_;
   kv::KvMemory memory_;
+  store::PrefixCache prefixes_;
   TokenBudget budget_;
   WaitingLine line_;
   std::list<Row> rows_;  // in order of arrival, so ids rise

@@ -17,6 +17,16 @@ int64_t fork_position(const Request& request) {
   return position;
 }
 
+/// Where a prompt's state is worth keeping. A stop there costs a forward, so short prompts get none.
+///   source  mlx-bun 0.5.0, prefill-cohort (the boundary and its least length)
+int64_t checkpoint_position(const Request& request, bool exact_state) {
+  constexpr int64_t kLeastStop = 256;
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (!request.cache_prompt) return 0;
+  if (!exact_state) return tokens;
+  return fork_position(request) >= kLeastStop ? fork_position(request) : 0;
+}
+
 SamplingParams of_choice(SamplingParams params, int choice) {
   params.seed += static_cast<uint64_t>(choice);
   return params;
@@ -31,6 +41,7 @@ Row::Row(RowId id, std::shared_ptr<const Submission> submission, int choice,
       choice_(choice),
       context_(context),
       fork_at_(fork_position(submission_->request)),
+      checkpoint_at_(choice == 0 ? checkpoint_position(submission_->request, context.exact_state) : 0),
       choices_left_(choice == 0 ? submission_->request.choices - 1 : 0),
       ids_(submission_->request.prompt),
       cache_(std::move(cache)),
@@ -43,7 +54,9 @@ Row::Row(RowId id, std::shared_ptr<const Submission> submission, const RowContex
     : Row(id, std::move(submission), 0, context, std::move(cache)) {}
 
 Row Row::fork(RowId id, const Row& first, int choice) {
-  return {id, first.submission_, choice, first.context_, first.cache_.clone()};
+  Row row(id, first.submission_, choice, first.context_, first.cache_.clone());
+  row.shared_tokens_ = first.cache_.offset();
+  return row;
 }
 
 int64_t Row::most_tokens() const {
@@ -53,7 +66,7 @@ int64_t Row::most_tokens() const {
 void Row::plan_step(const PrefillPolicy& policy) {
   const int64_t at = cache_.offset();
   if (at < step_.end) return;
-  const std::span<const int64_t> stops(&fork_at_, choices_left_ > 0 ? 1 : 0);
+  const int64_t stops[] = {choices_left_ > 0 ? fork_at_ : 0, checkpoint_at_};
   step_ = next_step(policy, {tokens(), stops, submission_->request.atomic}, at);
   if (step_.atomic && step_.end - at > cache_.max_append_tokens()) {
     fail(ErrorKind::kUnsupported,
@@ -78,11 +91,23 @@ void Row::commit(int64_t tokens) noexcept {
   waited_ = 0;
 }
 
-void Row::park(kv::RowCache fresh) {
-  cache_ = std::move(fresh);
+bool Row::checkpoint_due() {
+  if (checkpoint_at_ == 0 || cache_.offset() != checkpoint_at_) return false;
+  checkpoint_at_ = 0;
+  return true;
+}
+
+kv::RowCache Row::park(kv::RowCache fresh) {
   step_ = {};
   waited_ = 0;
+  shared_tokens_ = 0;
   parked_ = true;
+  return std::exchange(cache_, std::move(fresh));
+}
+
+void Row::resume(kv::RowCache cache) {
+  cache_ = std::move(cache);
+  parked_ = false;
 }
 
 Sampled Row::sample(std::span<float> logits) {

@@ -19,6 +19,9 @@ struct RowContext {
   const text::Tokenizer& tokenizer;
   const std::set<int32_t>& end_tokens;
   const kernels::cpu::Kernels& kernels;
+  /// Whether some state cannot be cut back: then only what is kept one token short of a prompt's
+  /// end helps the same prompt again.
+  bool exact_state = false;
 };
 
 /// What became of one row's logits.
@@ -48,7 +51,10 @@ class Row {
   std::span<const int32_t> pending() const {
     return std::span(ids_).subspan(static_cast<size_t>(cache_.offset()));
   }
+  std::span<const int32_t> ids() const { return ids_; }
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
+  /// Of its cache, tokens that it shares with another choice, whose memory they are.
+  int64_t shared_tokens() const { return shared_tokens_; }
   /// As long as it may ever become.
   int64_t most_tokens() const;
   /// Whether it has produced a token: a prompt may be, or end in, a single token, too.
@@ -68,10 +74,15 @@ class Row {
   void forked() { choices_left_ = 0; }
   int choices_left() const { return choices_left_; }
 
+  /// Its prompt is read as far as is worth keeping for others; true once.
+  bool checkpoint_due();
+
   /// Gives up its memory; what it had said and drawn stays. Its tokens are read again later.
-  ///   fresh  an empty cache of the same kind
-  void park(kv::RowCache fresh);
-  void resume() { parked_ = false; }
+  ///   fresh    an empty cache of the same kind
+  ///   returns  what it had
+  kv::RowCache park(kv::RowCache fresh);
+  /// Goes on with a cache that holds a prefix of its tokens.
+  void resume(kv::RowCache cache);
   bool parked() const { return parked_; }
 
   /// The row is over; it is to be swept away.
@@ -96,9 +107,11 @@ class Row {
   const int choice_;
   const RowContext& context_;
   const int64_t fork_at_;
+  int64_t checkpoint_at_;     // 0 = nowhere
   int choices_left_;          // that are to be made of this row
   std::vector<int32_t> ids_;  // prompt, then answer
   kv::RowCache cache_;
+  int64_t shared_tokens_ = 0;
   PrefillStep step_;
   int64_t waited_ = 0;
   Clock::time_point last_token_ = {};

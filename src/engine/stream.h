@@ -51,6 +51,9 @@ class Stream {
   // Constant after construction.
   size_t prompt_tokens() const { return prompt_tokens_; }
   uint64_t seed() const { return seed_; }
+  /// Prompt tokens that were not computed because an earlier request had been; known with the first
+  /// event.
+  size_t cached_tokens() const { return cached_tokens_; }
 
   // Consumer side, any one thread.
 
@@ -67,6 +70,7 @@ class Stream {
 
   // Producer side, engine thread.
 
+  void set_cached_tokens(size_t tokens) { cached_tokens_ = tokens; }
   /// What comes after a last event is dropped.
   void push(TokenEvent event);
   bool full() const;
@@ -92,6 +96,7 @@ class Stream {
   int open_choices_;  // that have not ended
 
   std::atomic<bool> cancelled_ = false;
+  std::atomic<size_t> cached_tokens_ = 0;
 };
 
 }  // namespace cohort::engine

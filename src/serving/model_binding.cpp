@@ -94,6 +94,8 @@ ModelBinding::ModelBinding(BindingOptions options)
   if (options_.engine.kv_memory_bytes == 0) {
     options_.engine.kv_memory_bytes = available_memory_bytes() / 2;
   }
+  options_.engine.prompt_cache_bytes =
+      options_.prompt_cache_bytes.value_or(options_.engine.kv_memory_bytes / 2);
   options_.engine.prefill.workspace = prefill_workspace(shape, cpu_.pool().size());
   forward_ = std::make_unique<engine::ModelForward>(*model_);
   engine_ = std::make_unique<engine::Engine>(*forward_, shape.layers, cpu_, *tokenizer_,
@@ -226,8 +228,13 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
   engine::SamplingParams sampling = resolve(request.sampling);
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed,
                                                  engine::Stream::kCapacity, request.choices);
-  engine_->submit(
-      {std::move(request), std::move(sampling), max_tokens, std::move(precision), stream});
+  std::string space = fmt::format("{}\n{}", request.kv_quant, request.cache_salt);
+  engine_->submit({.request = std::move(request),
+                   .sampling = std::move(sampling),
+                   .max_tokens = max_tokens,
+                   .precision = std::move(precision),
+                   .space = std::move(space),
+                   .stream = stream});
   return stream;
 }
 

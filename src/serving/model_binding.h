@@ -33,6 +33,7 @@ struct BindingOptions {
   kv::KvScheme kv;                    // how keys and values are stored
   bool kv_by_request = false;         // requests may choose another quantization
   engine::EngineOptions engine;       // kv_memory_bytes 0 = half of what is free after loading
+  std::optional<size_t> prompt_cache_bytes;  // of kept prefixes; absent = half of kv_memory_bytes
   engine::SamplingOptions sampling;   // flags: over generation_config.json, under the request
   std::optional<int64_t> max_tokens;  // of an answer whose request does not say
   std::string chat_template;          // Jinja source; "" = the checkpoint's

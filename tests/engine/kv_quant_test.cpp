@@ -175,8 +175,8 @@ TEST_F(KvQuant, WhatTheModelCannotDoIsSaidBeforeItsWeightsAreRead) {
 
 TEST_F(KvQuant, RequestsThatShareLittleMemoryTakeTurnsAndLoseNoBit) {
   BindingOptions options = this->options();
-  const std::vector<Request> all{request("off", 70, 90), request("off", 30, 300),
-                                 request("off", 3, 250), request("off", 550, 60),
+  const std::vector<Request> all{request("off", 70, 90), request("off", 30, 500),
+                                 request("off", 3, 550), request("off", 550, 60),
                                  request("off", 200, 150)};
   std::vector<Answer> alone;
   {

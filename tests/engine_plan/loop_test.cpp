@@ -87,6 +87,8 @@ class Story {
       options_.prefill.split_last_token = true;
     } else if (command == "rows") {
       options_.max_rows = static_cast<size_t>(words.number(0));
+    } else if (command == "cache") {
+      options_.prompt_cache_bytes = static_cast<size_t>(words.number(0)) << 10;
     } else if (command == "memory") {
       options_.kv_memory_bytes = static_cast<size_t>(words.number(0)) * FakeForward::block_bytes();
     } else {
@@ -146,6 +148,8 @@ class Story {
       same("preemptions", stats.preemptions);
       same("releases", static_cast<uint64_t>(scene().forward().releases));
       same("failed", stats.failed_forwards);
+      same("cached", stats.cached_tokens);
+      same("entries", scene().loop().prefix_stats().entries);
       same("blocks", stats.kv_used_bytes / FakeForward::block_bytes());
     } else {
       return false;
@@ -158,6 +162,11 @@ class Story {
     Request request;
     request.choices = static_cast<int>(words.number("choices", 1));
     request.client = words.text("client");
+    request.session = words.text("session");
+    request.cache_prompt = words.text("cache") != "no";
+    if (const int64_t like = words.number("like", -1); like >= 0) {
+      request.prompt = FakeForward::prompt(static_cast<int32_t>(like), words.number("prompt", 1));
+    }
     const std::string priority = words.text("priority");
     request.priority = priority == "high"  ? Priority::kHigh
                        : priority == "low" ? Priority::kLow
@@ -240,6 +249,7 @@ class RandomSchedule {
     EXPECT_EQ(scene_.stats().rows, 0U);
     EXPECT_EQ(scene_.stats().waiting, 0U);
     EXPECT_EQ(scene_.stats().waiting_tokens, 0U);
+    scene_.loop().forget_prefixes();
     EXPECT_EQ(scene_.stats().kv_used_bytes, 0U);
   }
   EngineStats& stats() { return scene_.stats(); }
@@ -259,6 +269,7 @@ class RandomSchedule {
     options.prefill.split_last_token = chance(20);
     most_blocks_ = chance(50) ? draw(5, 12) : 1000;
     options.kv_memory_bytes = static_cast<size_t>(most_blocks_) * FakeForward::block_bytes();
+    options.prompt_cache_bytes = chance(50) ? static_cast<size_t>(draw(1, 100)) << 10 : 0;
     return options;
   }
 
@@ -270,8 +281,11 @@ class RandomSchedule {
     const int64_t prompt = chance(30) ? draw(65, 250) : draw(1, 40);
     if (chance(20) && prompt > 3) {
       const int64_t begin = draw(0, static_cast<int>(prompt) - 2);
-      request.atomic.push_back({begin, draw(static_cast<int>(begin) + 1, static_cast<int>(prompt))});
+      const int64_t end = draw(static_cast<int>(begin) + 1, static_cast<int>(prompt));
+      request.atomic.push_back({begin, end});
     }
+    // Some begin like others, and some are the same.
+    request.prompt = FakeForward::prompt(chance(40) ? draw(0, number) : number, prompt);
     scene_.submit(number, prompt, draw(1, 60), std::move(request),
                   static_cast<size_t>(draw(1, 4)));
   }
@@ -321,7 +335,7 @@ class RandomSchedule {
 
 TEST(Loop, RandomSchedulesLoseNoTokenAndEndEveryRow) {
   const auto schedules = 10000 * static_cast<int>(test::rounds());
-  uint64_t preemptions = 0, failed_forwards = 0;
+  uint64_t preemptions = 0, failed_forwards = 0, cached_tokens = 0;
   for (int seed = 0; seed < schedules; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomSchedule schedule(static_cast<uint32_t>(seed));
@@ -329,9 +343,11 @@ TEST(Loop, RandomSchedulesLoseNoTokenAndEndEveryRow) {
     if (testing::Test::HasFailure()) break;
     preemptions += schedule.stats().preemptions;
     failed_forwards += schedule.stats().failed_forwards;
+    cached_tokens += schedule.stats().cached_tokens;
   }
   EXPECT_GT(preemptions, 100U) << "the schedules are too tame";
   EXPECT_GT(failed_forwards, 100U);
+  EXPECT_GT(cached_tokens, 1000U);
 }
 
 }  // namespace

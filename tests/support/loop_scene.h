@@ -44,7 +44,7 @@ class LoopScene {
   Consumer& submit(int32_t number, int64_t prompt, int64_t max_tokens, engine::Request request = {},
                    size_t capacity = 1) {
     request.id = std::to_string(number);
-    request.prompt = FakeForward::prompt(number, prompt);
+    if (request.prompt.empty()) request.prompt = FakeForward::prompt(number, prompt);
     auto stream =
         std::make_shared<engine::Stream>(request.prompt.size(), 0, capacity, request.choices);
     Consumer& consumer = consumers[number];
@@ -57,6 +57,7 @@ class LoopScene {
                    {.temperature = 0},
                    max_tokens,
                    FakeForward::precision(),
+                   {},
                    stream,
                    now_});
     return consumer;
@@ -67,16 +68,18 @@ class LoopScene {
   std::string step() {
     const int forwards = forward_.forwards;
     packed_.clear();
+    learn_names();
     const engine::Plan plan = loop_->step();
-    for (const engine::Row& row : loop_->rows()) choices_[row.id()] = row.choice();
+    learn_names();
     EXPECT_LE(forward_.forwards - forwards, 2) << "one forward, and one more if it failed";
     EXPECT_EQ(packed_.size(), plan.groups.size());
     std::string text;
     for (size_t i = 0; i < plan.groups.size(); ++i) {
       const engine::PlannedGroup& group = plan.groups[i];
-      const int choice = choices_[group.id];
-      text += (i == 0 ? "" : " ") + std::to_string(packed_[i]) +
-              (choice > 0 ? "." + std::to_string(choice) : "") + ":" +
+      // A row that came and went within the step is named after its tokens.
+      const auto known = names_.find(group.id);
+      text += (i == 0 ? "" : " ") +
+              (known == names_.end() ? std::to_string(packed_[i]) : known->second) + ":" +
               std::to_string(group.tokens) + (group.samples ? "*" : "");
     }
     last_plan = plan;
@@ -113,6 +116,13 @@ class LoopScene {
   std::function<std::chrono::nanoseconds(int64_t tokens)> cost;
 
  private:
+  void learn_names() {
+    for (const engine::Row& row : loop_->rows()) {
+      names_[row.id()] = row.submission().request.id;
+      if (row.choice() > 0) names_[row.id()] += "." + std::to_string(row.choice());
+    }
+  }
+
   void run_forward(std::span<const model::TokenGroup> groups) {
     const bool again = !packed_.empty();
     int64_t tokens = 0;
@@ -176,8 +186,8 @@ class LoopScene {
   kernels::cpu::Cpu cpu_{1};
   engine::EngineStats stats_;
   std::optional<engine::Loop> loop_;
-  std::vector<int32_t> packed_;           // requests of the groups of the step's first forward
-  std::map<engine::RowId, int> choices_;  // of rows that outlived a step
+  std::vector<int32_t> packed_;  // requests of the groups of the step's first forward
+  std::map<engine::RowId, std::string> names_;  // of rows that outlived a step
 };
 
 }  // namespace cohort::test
