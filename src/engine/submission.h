@@ -16,9 +16,9 @@ struct Submission {
   SamplingParams sampling;     // of choice 0
   int64_t max_tokens = 0;      // of an answer; prompt + max_tokens fits the context
   kv::RowPrecision precision;  // of the caches of its rows
-  std::string space;           // of its prefixes, see store::Namespace
   std::shared_ptr<Stream> stream;
   Clock::time_point arrived = {};
+  std::string space = {};  // of its prefixes, see store::Namespace
 };
 
 }  // namespace cohort::engine

@@ -233,8 +233,8 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
                    .sampling = std::move(sampling),
                    .max_tokens = max_tokens,
                    .precision = std::move(precision),
-                   .space = std::move(space),
-                   .stream = stream});
+                   .stream = stream,
+                   .space = std::move(space)});
   return stream;
 }
 

@@ -38,7 +38,11 @@ class KvQuant : public testing::Test {
   ~KvQuant() override { std::filesystem::remove_all(folder_); }
 
   BindingOptions options() const {
-    return {.path = folder_, .names = {"random"}, .threads = 2, .kv_by_request = true};
+    return {.path = folder_,
+            .names = {"random"},
+            .threads = 2,
+            .kv_by_request = true,
+            .prompt_cache_bytes = 0};  // so that all memory comes back
   }
 
  private:

@@ -57,7 +57,6 @@ class LoopScene {
                    {.temperature = 0},
                    max_tokens,
                    FakeForward::precision(),
-                   {},
                    stream,
                    now_});
     return consumer;
