@@ -93,9 +93,8 @@ void Loop::resume_parked() {
     any_active = any_active || !row.parked();
     if (row.parked() && !row.stream().full()) parked.push_back(&row);
   }
-  std::ranges::stable_sort(parked, {}, [](const Row* row) {
-    return row->submission().request.priority;
-  });
+  std::ranges::stable_sort(parked, {},
+                           [](const Row* row) { return row->submission().request.priority; });
   for (Row* row : parked) {
     if (any_active && !has_room(row->submission(), row->tokens(), row->most_tokens())) return;
     try {
@@ -119,8 +118,8 @@ void Loop::left_line(const Submission& submission) noexcept {
 
 void Loop::admit() {
   // Who was here before goes first. A parked row whose consumer does not read waits for that alone.
-  const bool some_wait = std::ranges::any_of(
-      rows_, [](Row& row) { return row.parked() && !row.stream().full(); });
+  const bool some_wait =
+      std::ranges::any_of(rows_, [](Row& row) { return row.parked() && !row.stream().full(); });
   while (!some_wait) {
     const Submission* next = line_.next(options_.now());
     if (next == nullptr) break;

@@ -45,9 +45,9 @@ struct Request {
   int choices = 1;                      // answers to the same prompt, read once
   std::optional<int> top_logprobs;      // absent: no logprobs; else that many alternatives a token
   Priority priority = Priority::kNormal;
-  std::string session;        // a conversation, whose prefixes are kept longer; "" = none
-  std::string cache_salt;     // only requests of equal salt share prefixes
-  bool cache_prompt = true;   // whether prefixes are looked up and kept
+  std::string session;            // a conversation, whose prefixes are kept longer; "" = none
+  std::string cache_salt;         // only requests of equal salt share prefixes
+  bool cache_prompt = true;       // whether prefixes are looked up and kept
   std::string client;             // who asks, for fairness between clients; "" = nobody known
   std::vector<TokenSpan> atomic;  // in order, apart from each other
   SamplingOptions sampling;

@@ -17,7 +17,8 @@ int64_t fork_position(const Request& request) {
   return position;
 }
 
-/// Where a prompt's state is worth keeping. A stop there costs a forward, so short prompts get none.
+/// Where a prompt's state is worth keeping. A stop there costs a forward, so short prompts get
+/// none.
 ///   source  mlx-bun 0.5.0, prefill-cohort (the boundary and its least length)
 int64_t checkpoint_position(const Request& request, bool exact_state) {
   constexpr int64_t kLeastStop = 256;
@@ -41,7 +42,8 @@ Row::Row(RowId id, std::shared_ptr<const Submission> submission, int choice,
       choice_(choice),
       context_(context),
       fork_at_(fork_position(submission_->request)),
-      checkpoint_at_(choice == 0 ? checkpoint_position(submission_->request, context.exact_state) : 0),
+      checkpoint_at_(choice == 0 ? checkpoint_position(submission_->request, context.exact_state)
+                                 : 0),
       choices_left_(choice == 0 ? submission_->request.choices - 1 : 0),
       ids_(submission_->request.prompt),
       cache_(std::move(cache)),
@@ -112,8 +114,8 @@ void Row::resume(kv::RowCache cache) {
 
 Sampled Row::sample(std::span<float> logits) {
   const std::optional<int>& top = submission_->request.top_logprobs;
-  const std::vector<float> raw = top ? std::vector<float>(logits.begin(), logits.end())
-                                     : std::vector<float>{};
+  const std::vector<float> raw =
+      top ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>{};
   Sampled sampled{sampler_.sample(logits, tokens()), {}};
   if (top) sampled.score = score(raw, sampled.token, *top, context_.kernels);
   return sampled;

@@ -99,8 +99,8 @@ class Row {
   Clock::time_point last_token() const { return last_token_; }
 
  private:
-  Row(RowId id, std::shared_ptr<const Submission> submission, int choice,
-      const RowContext& context, kv::RowCache cache);
+  Row(RowId id, std::shared_ptr<const Submission> submission, int choice, const RowContext& context,
+      kv::RowCache cache);
 
   const RowId id_;
   const std::shared_ptr<const Submission> submission_;

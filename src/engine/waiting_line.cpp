@@ -94,9 +94,8 @@ std::vector<Submission> WaitingLine::take_if(bool (*gone)(const Submission&)) {
 /// Credit is for those who wait: it cannot be saved up.
 void WaitingLine::forget_absent_clients() {
   std::erase_if(turns_, [&](const std::string& client) {
-    const bool waits = std::ranges::any_of(waiting_, [&](const Submission& waiting) {
-      return waiting.request.client == client;
-    });
+    const bool waits = std::ranges::any_of(
+        waiting_, [&](const Submission& waiting) { return waiting.request.client == client; });
     if (!waits) credit_.erase(client);
     return !waits;
   });

@@ -30,9 +30,9 @@ struct BindingOptions {
   int threads = 0;                 // 0 = every core
   int64_t context_tokens = 0;      // 0 = the model's
   model::LoadOptions load;
-  kv::KvScheme kv;                    // how keys and values are stored
-  bool kv_by_request = false;         // requests may choose another quantization
-  engine::EngineOptions engine;       // kv_memory_bytes 0 = half of what is free after loading
+  kv::KvScheme kv;               // how keys and values are stored
+  bool kv_by_request = false;    // requests may choose another quantization
+  engine::EngineOptions engine;  // kv_memory_bytes 0 = half of what is free after loading
   std::optional<size_t> prompt_cache_bytes;  // of kept prefixes; absent = half of kv_memory_bytes
   engine::SamplingOptions sampling;   // flags: over generation_config.json, under the request
   std::optional<int64_t> max_tokens;  // of an answer whose request does not say

@@ -286,8 +286,7 @@ class RandomSchedule {
     }
     // Some begin like others, and some are the same.
     request.prompt = FakeForward::prompt(chance(40) ? draw(0, number) : number, prompt);
-    scene_.submit(number, prompt, draw(1, 60), std::move(request),
-                  static_cast<size_t>(draw(1, 4)));
+    scene_.submit(number, prompt, draw(1, 60), std::move(request), static_cast<size_t>(draw(1, 4)));
   }
 
   void step() {
