@@ -11,7 +11,8 @@ namespace {
 
 constexpr Clock::time_point kNow{};
 
-Submission request(const std::string& client, size_t tokens, Priority priority = Priority::kNormal) {
+Submission request(const std::string& client, size_t tokens,
+                   Priority priority = Priority::kNormal) {
   Submission submission;
   submission.request.client = client;
   submission.request.prompt.resize(tokens);
@@ -35,7 +36,8 @@ TEST(WaitingLine, ClientsGetEqualSharesOfTokensWhateverTheirRequestsAreLike) {
     got[taken.request.client] += tokens;
     served += tokens;
   }
-  for (const auto& [client, tokens] : got) EXPECT_NEAR(static_cast<double>(tokens), 30000, 6000) << client;
+  for (const auto& [client, tokens] : got)
+    EXPECT_NEAR(static_cast<double>(tokens), 30000, 6000) << client;
 }
 
 TEST(WaitingLine, AClientThatComesLateIsNextAfterOneTurn) {
