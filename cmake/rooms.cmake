@@ -30,8 +30,9 @@ if(COHORT_SANITIZE STREQUAL "thread")
 endif()
 
 # The store room: what keeps prefixes of rows, and what finds and downloads models.
-cohort_room(store SOURCES store/*.cpp DEPENDS cohort_kv)
 find_package(CURL REQUIRED)
+find_package(SQLite3 REQUIRED)
+cohort_room(store SOURCES store/*.cpp store/ssd/*.cpp DEPENDS cohort_kv SQLite::SQLite3)
 cohort_room(hub SOURCES store/hub/*.cpp DEPENDS cohort_base CURL::libcurl)
 
 if(COHORT_MLX)
