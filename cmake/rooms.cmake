@@ -45,8 +45,8 @@ if(COHORT_MLX)
   cohort_room(serving SOURCES serving/*.cpp DEPENDS cohort_engine_model)
 endif()
 
-cohort_room(app_plumbing SOURCES app/command_line.cpp app/cli_pull.cpp app/cli_ls.cpp
-  app/version.cpp DEPENDS cohort_hub)
+cohort_room(app_plumbing SOURCES app/command_line.cpp app/cli_cache.cpp app/cli_pull.cpp
+  app/cli_ls.cpp app/version.cpp DEPENDS cohort_hub cohort_store)
 target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_VERSION="${PROJECT_VERSION}")
 if(COHORT_MLX)
   target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_WITH_MLX)

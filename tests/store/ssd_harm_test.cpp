@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "store/ssd/file_report.h"
 #include "tests/kv/fuzzed_models.h"
 #include "tests/store/ssd_scene.h"
 #include "tests/support/rounds.h"
@@ -367,6 +368,28 @@ TEST(SsdHarm, WhatWasFlushedSurvivesAKill) {
   for (uint32_t seed = 0; seed < 10; ++seed) {
     EXPECT_TRUE(restored(store, model, some_ids(300, seed))) << seed;
   }
+}
+
+TEST(SsdHarm, AReportTellsSoundFilesFromOthers) {
+  OneFile file({plain_layer()});
+  const CacheFolder cache(file.folder.path);
+  const auto report = [&](const Record& record) {
+    const auto path = new_file(file.folder.path);
+    write_file(path, record);
+    const auto found = report_on(cache, std::filesystem::relative(path, file.folder.path), true);
+    std::filesystem::remove(path);
+    return *found;
+  };
+  EXPECT_EQ(report(file.whole).fault, "");
+  EXPECT_EQ(report(file.whole).identity, kIdentity);
+  EXPECT_EQ(report(file.whole).tokens, 70);
+  Record changed = file.whole;
+  changed[changed.size() - 100] ^= std::byte{1};
+  EXPECT_EQ(report(changed).fault, "damaged");
+  boost::json::object header = kv::test::header_of(file.whole);
+  header["about"].as_object()["identity"] = "another";
+  EXPECT_NE(report(kv::test::with_header(file.whole, header)).fault, "");
+  EXPECT_FALSE(report_on(cache, group_of(kIdentity) + "/none", true));
 }
 
 TEST(SsdHarm, AFileThatIsBeingWrittenIsNotSwept) {
