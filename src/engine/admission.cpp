@@ -108,11 +108,11 @@ void Loop::resume_parked() {
 
 void Loop::refuse(const Submission& submission, const TokenEvent& last) noexcept {
   end_stream(*submission.stream, last);
-  left_line(submission);
+  left_line(submission.request.prompt.size());
 }
 
-void Loop::left_line(const Submission& submission) noexcept {
-  stats_.waiting_tokens -= submission.request.prompt.size();
+void Loop::left_line(size_t prompt_tokens) noexcept {
+  stats_.waiting_tokens -= prompt_tokens;
   --stats_.waiting;
 }
 
@@ -141,23 +141,25 @@ size_t Loop::places() const {
 }
 
 void Loop::make_row(Submission taken) {
-  const auto submission = std::make_shared<const Submission>(std::move(taken));
+  const std::shared_ptr<Stream> stream = taken.stream;
+  const size_t prompt_tokens = taken.request.prompt.size();
   const Clock::time_point now = options_.now();
-  const Clock::time_point arrived = submission->arrived;
+  const Clock::time_point arrived = taken.arrived;
   stats_.queue_s.observe(std::chrono::duration<double>(now - arrived).count());
-  stats_.prompt_tokens += submission->request.prompt.size();
-  if (Trace* trace = submission->request.trace.get()) trace->add({"queue", arrived, now});
+  stats_.prompt_tokens += prompt_tokens;
+  if (Trace* trace = taken.request.trace.get()) trace->add({"queue", arrived, now});
   try {
+    const auto submission = std::make_shared<const Submission>(std::move(taken));
     kv::RowCache cache = open_cache(*submission, submission->request.prompt);
     const auto cached = static_cast<size_t>(cache.offset());
-    submission->stream->set_cached_tokens(cached);
+    stream->set_cached_tokens(cached);
     stats_.cached_tokens += cached;
     rows_.emplace_back(RowId{next_id_++}, submission, context_, std::move(cache));
   } catch (const std::exception& failure) {
-    end_stream(*submission->stream, failure);
+    end_stream(*stream, failure);
   }
   count();
-  left_line(*submission);  // last: at no moment is a request in neither
+  left_line(prompt_tokens);  // last: at no moment is a request in neither
 }
 
 Row* Loop::lowest_row() {

@@ -312,8 +312,9 @@ size_t bytes_per_token(const BindingOptions& options) {
   return ModelBinding(options).kv_schemes().front().bytes_per_token;
 }
 
-/// The cases in a roomy server, and in cramped ones.
+/// The cases in a roomy server, and in cramped ones, where rows give way to each other.
 void expect_solo_bytes(const BindingOptions& options, const std::vector<Case>& cases) {
+  uint64_t preemptions = 0;
   for (const bool cramped : {false, true}) {
     for (const bool cached : {true, false}) {
       if (!cramped && !cached) continue;  // a cramped one shows the same
@@ -327,7 +328,7 @@ void expect_solo_bytes(const BindingOptions& options, const std::vector<Case>& c
       Crowd crowd(server, cases);
       crowd.run();
       const EngineStats& stats = crowd.stats();
-      EXPECT_GE(stats.preemptions, cramped ? 1U : 0U);
+      preemptions += stats.preemptions;
       if (cached) {
         EXPECT_GT(stats.cached_tokens, cramped ? 0U : stats.prompt_tokens / 20);
       } else {
@@ -337,6 +338,7 @@ void expect_solo_bytes(const BindingOptions& options, const std::vector<Case>& c
       if (testing::Test::HasFailure()) return;
     }
   }
+  EXPECT_GT(preemptions, 0U);
 }
 
 TEST(ManyRequests, OutputsOfTwoHundredInACrowdEqualTheirSoloRunsByteForByte) {
