@@ -30,8 +30,9 @@ if(COHORT_SANITIZE STREQUAL "thread")
 endif()
 
 # The store room: what keeps prefixes of rows, and what finds and downloads models.
-cohort_room(store SOURCES store/*.cpp DEPENDS cohort_kv)
 find_package(CURL REQUIRED)
+find_package(SQLite3 REQUIRED)
+cohort_room(store SOURCES store/*.cpp store/ssd/*.cpp DEPENDS cohort_kv SQLite::SQLite3)
 cohort_room(hub SOURCES store/hub/*.cpp DEPENDS cohort_base CURL::libcurl)
 
 if(COHORT_MLX)
@@ -44,8 +45,8 @@ if(COHORT_MLX)
   cohort_room(serving SOURCES serving/*.cpp DEPENDS cohort_engine_model)
 endif()
 
-cohort_room(app_plumbing SOURCES app/command_line.cpp app/cli_pull.cpp app/cli_ls.cpp
-  app/version.cpp DEPENDS cohort_hub)
+cohort_room(app_plumbing SOURCES app/command_line.cpp app/cli_cache.cpp app/cli_pull.cpp
+  app/cli_ls.cpp app/version.cpp DEPENDS cohort_hub cohort_store)
 target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_VERSION="${PROJECT_VERSION}")
 if(COHORT_MLX)
   target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_WITH_MLX)

@@ -19,6 +19,8 @@ void write_now(const EngineStats& stats, MetricsText& out) {
   gauge("cohort_kv_used_bytes", "Keys and values of all sequences.", stats.kv_used_bytes);
   gauge("cohort_kv_held_bytes", "Memory taken from the system for keys and values.",
         stats.kv_held_bytes);
+  gauge("cohort_prefixes", "Prompts and answers kept for those who begin alike.", stats.prefixes);
+  gauge("cohort_prefix_bytes", "Of the keys and values used, what these hold.", stats.prefix_bytes);
   const size_t limit = stats.kv_limit_bytes;
   out.gauge(
       "cohort_kv_limit_bytes", "What keys and values may use; +Inf is no limit.",
@@ -34,6 +36,9 @@ void write_counters(const EngineStats& stats, MetricsText& out) {
               stats.prompt_tokens);
   out.counter("cohort_cached_tokens_total", "Tokens of prompts that were not computed again.",
               stats.cached_tokens);
+  out.counter("cohort_prefix_hits_total", "Prompts that began like a kept one.", stats.prefix_hits);
+  out.counter("cohort_prefix_misses_total", "Prompts that did not.", stats.prefix_misses);
+  out.counter("cohort_prefix_evictions_total", "Kept ones that had to go.", stats.prefix_evictions);
   out.counter("cohort_generated_tokens_total", "Tokens of answers.", stats.generated_tokens);
   constexpr std::string_view kReasons[] = {"stop", "length", "cancelled", "error"};
   std::vector<MetricsText::Sample> ended;  // in the order of engine::FinishReason

@@ -29,11 +29,18 @@ Reply show_stats(const serving::ModelService& service) {
                         {"used_bytes", stats.kv_used_bytes.load()},
                         {"held_bytes", stats.kv_held_bytes.load()},
                         {"schemes", std::move(schemes)}};
+  const json::object prefixes{
+      {"entries", stats.prefixes.load()},           {"bytes", stats.prefix_bytes.load()},
+      {"hits", stats.prefix_hits.load()},           {"misses", stats.prefix_misses.load()},
+      {"evictions", stats.prefix_evictions.load()}, {"cached_tokens", stats.cached_tokens.load()}};
   return {.body = json::serialize(json::object{{"rows", stats.rows.load()},
                                                {"waiting", stats.waiting.load()},
+                                               {"parked", stats.parked.load()},
+                                               {"preemptions", stats.preemptions.load()},
                                                {"iterations", stats.iterations.load()},
                                                {"failed_forwards", stats.failed_forwards.load()},
-                                               {"kv", kv}})};
+                                               {"kv", kv},
+                                               {"prefix_cache", prefixes}})};
 }
 
 }  // namespace cohort::api

@@ -27,13 +27,19 @@ struct EngineStats {
   std::atomic<size_t> kv_held_bytes = 0;          // taken from the system for them
   std::atomic<size_t> kv_limit_bytes = SIZE_MAX;  // how many may be in use; SIZE_MAX = no limit
 
+  std::atomic<size_t> prefixes = 0;      // kept of earlier rows
+  std::atomic<size_t> prefix_bytes = 0;  // of kv_used_bytes; rows may share them
+
   // Since the start.
   std::atomic<uint64_t> iterations = 0;
   std::atomic<uint64_t> failed_forwards = 0;
-  std::atomic<uint64_t> preemptions = 0;       // times that a row was parked
-  std::atomic<uint64_t> prompt_tokens = 0;     // of requests that became rows, cached ones included
-  std::atomic<uint64_t> cached_tokens = 0;     // of these, not computed again
-  std::atomic<uint64_t> generated_tokens = 0;  // all choices
+  std::atomic<uint64_t> preemptions = 0;    // times that a row was parked
+  std::atomic<uint64_t> prompt_tokens = 0;  // of requests that became rows, cached ones included
+  std::atomic<uint64_t> cached_tokens = 0;  // of these, not computed again
+  std::atomic<uint64_t> prefix_hits = 0;
+  std::atomic<uint64_t> prefix_misses = 0;
+  std::atomic<uint64_t> prefix_evictions = 0;
+  std::atomic<uint64_t> generated_tokens = 0;       // all choices
   std::array<std::atomic<uint64_t>, 4> ended = {};  // requests, by their last finish
 
   void count_end(FinishReason reason) { ++ended[static_cast<size_t>(reason)]; }

@@ -340,6 +340,12 @@ void Loop::count() noexcept {
   stats_.parked = static_cast<size_t>(std::ranges::count_if(rows_, &Row::parked));
   stats_.kv_used_bytes = memory_.pools().used_bytes();
   stats_.kv_held_bytes = memory_.pools().held_bytes();
+  const store::PrefixCacheStats kept = prefixes_.stats();
+  stats_.prefixes = kept.entries;
+  stats_.prefix_bytes = kept.bytes;
+  stats_.prefix_hits = kept.hits;
+  stats_.prefix_misses = kept.misses;
+  stats_.prefix_evictions = kept.evictions;
 }
 
 }  // namespace cohort::engine

@@ -1,5 +1,6 @@
 #include "engine/row.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -17,17 +18,6 @@ int64_t fork_position(const Request& request) {
   return position;
 }
 
-/// Where a prompt's state is worth keeping. A stop there costs a forward, so short prompts get
-/// none.
-///   source  mlx-bun 0.5.0, prefill-cohort (the boundary and its least length)
-int64_t checkpoint_position(const Request& request, bool exact_state) {
-  constexpr int64_t kLeastStop = 256;
-  const auto tokens = static_cast<int64_t>(request.prompt.size());
-  if (!request.cache_prompt) return 0;
-  if (!exact_state) return tokens;
-  return fork_position(request) >= kLeastStop ? fork_position(request) : 0;
-}
-
 SamplingParams of_choice(SamplingParams params, int choice) {
   params.seed += static_cast<uint64_t>(choice);
   return params;
@@ -42,11 +32,10 @@ Row::Row(RowId id, std::shared_ptr<const Submission> submission, int choice,
       choice_(choice),
       context_(context),
       fork_at_(fork_position(submission_->request)),
-      checkpoint_at_(choice == 0 ? checkpoint_position(submission_->request, context.exact_state)
-                                 : 0),
       choices_left_(choice == 0 ? submission_->request.choices - 1 : 0),
       ids_(submission_->request.prompt),
       cache_(std::move(cache)),
+      checkpointed_(cache_.offset()),
       sampler_(of_choice(submission_->sampling, choice), ids_, context.kernels),
       detokenizer_(context.tokenizer),
       stops_(submission_->request.stop) {}
@@ -68,7 +57,7 @@ int64_t Row::most_tokens() const {
 void Row::plan_step(const PrefillPolicy& policy) {
   const int64_t at = cache_.offset();
   if (at < step_.end) return;
-  const int64_t stops[] = {choices_left_ > 0 ? fork_at_ : 0, checkpoint_at_};
+  const int64_t stops[] = {choices_left_ > 0 ? fork_at_ : 0, next_checkpoint(at)};
   step_ = next_step(policy, {tokens(), stops, submission_->request.atomic}, at);
   if (step_.atomic && step_.end - at > cache_.max_append_tokens()) {
     fail(ErrorKind::kUnsupported,
@@ -93,9 +82,18 @@ void Row::commit(int64_t tokens) noexcept {
   waited_ = 0;
 }
 
+int64_t Row::next_checkpoint(int64_t position) const {
+  if (choice_ > 0 || !submission_->request.cache_prompt) return 0;
+  if (!context_.exact_state) return static_cast<int64_t>(submission_->request.prompt.size());
+  // A stop costs a forward, so short prompts get none.
+  if (fork_at_ < kLeastCheckpoint) return 0;
+  return std::min((position / kCheckpointEvery + 1) * kCheckpointEvery, fork_at_);
+}
+
 bool Row::checkpoint_due() {
-  if (checkpoint_at_ == 0 || cache_.offset() != checkpoint_at_) return false;
-  checkpoint_at_ = 0;
+  const int64_t at = cache_.offset();
+  if (at <= checkpointed_ || at != next_checkpoint(at - 1)) return false;
+  checkpointed_ = at;
   return true;
 }
 

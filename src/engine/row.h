@@ -19,8 +19,8 @@ struct RowContext {
   const text::Tokenizer& tokenizer;
   const std::set<int32_t>& end_tokens;
   const kernels::cpu::Kernels& kernels;
-  /// Whether some state cannot be cut back: then only what is kept one token short of a prompt's
-  /// end helps the same prompt again.
+  /// Whether some state cannot be cut back: then what is kept helps at exactly its own offset, so
+  /// it is kept every kCheckpointEvery tokens of a prompt and one short of its end.
   bool exact_state = false;
 };
 
@@ -74,6 +74,9 @@ class Row {
   void forked() { choices_left_ = 0; }
   int choices_left() const { return choices_left_; }
 
+  static constexpr int64_t kCheckpointEvery = 512;
+  ///   source  mlx-bun 0.5.0, prefill-cohort (the least boundary of a snapshot)
+  static constexpr int64_t kLeastCheckpoint = 256;
   /// Its prompt is read as far as is worth keeping for others; true once.
   bool checkpoint_due();
 
@@ -102,15 +105,19 @@ class Row {
   Row(RowId id, std::shared_ptr<const Submission> submission, int choice, const RowContext& context,
       kv::RowCache cache);
 
+  /// The first position behind `position` whose state is worth keeping, where a step ends; 0 =
+  /// none.
+  int64_t next_checkpoint(int64_t position) const;
+
   const RowId id_;
   const std::shared_ptr<const Submission> submission_;
   const int choice_;
   const RowContext& context_;
   const int64_t fork_at_;
-  int64_t checkpoint_at_;     // 0 = nowhere
   int choices_left_;          // that are to be made of this row
   std::vector<int32_t> ids_;  // prompt, then answer
   kv::RowCache cache_;
+  int64_t checkpointed_;  // the last checkpoint, or where it began
   int64_t shared_tokens_ = 0;
   PrefillStep step_;
   int64_t waited_ = 0;

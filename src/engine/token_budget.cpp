@@ -49,7 +49,8 @@ int64_t TokenBudget::mixed(size_t decoding) const {
   const double target = options_.itl_target_s > 0 ? options_.itl_target_s : kStretch * step;
   const double tokens = (target - step) / std::max(mixed_token_s_.median(), 1e-9);
   const double growth = static_cast<double>(std::max(2 * last_mixed_, kFirstMixed));
-  return std::clamp(static_cast<int64_t>(std::clamp(tokens, 0.0, growth)),
+  constexpr double kRounding = 1e-6;
+  return std::clamp(static_cast<int64_t>(std::clamp(tokens + kRounding, 0.0, growth)),
                     std::min(kLeastMixed, options_.most_tokens), options_.most_tokens);
 }
 
@@ -60,6 +61,8 @@ void TokenBudget::observe(size_t decoding, int64_t prefilled, double seconds) {
   }
   Pace& pace = paces_[decoding];
   if (prefilled == 0) {
+    // What is slower than before may be another program's doing; what is faster is the truth.
+    if (!pace.alone_s.empty() && seconds < pace.alone_s.median()) pace.alone_s = {};
     pace.alone_s.add(seconds);
     pace.mixed_since = 0;
     return;
@@ -67,8 +70,12 @@ void TokenBudget::observe(size_t decoding, int64_t prefilled, double seconds) {
   ++pace.mixed_since;
   if (pace.alone_s.empty() || prefilled < kLeastMixed) return;
   last_mixed_ = prefilled;
-  const double extra = std::max(seconds - pace.alone_s.median(), 0.0);
-  mixed_token_s_.add(extra / static_cast<double>(prefilled));
+  const double extra = seconds - pace.alone_s.median();
+  if (extra > 0) {
+    mixed_token_s_.add(extra / static_cast<double>(prefilled));
+  } else {
+    pace = {};  // it was measured while others had the cores
+  }
 }
 
 }  // namespace cohort::engine

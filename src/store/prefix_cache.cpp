@@ -12,11 +12,6 @@ using kernels::cpu::kBlockTokens;
 
 namespace {
 
-/// Below it, a cache is of no use.
-int64_t floor_of(const kv::RowCache& cache) {
-  return std::max(cache.trim_floor(), cache.minimum_reusable_offset());
-}
-
 /// What an entry takes beside the state that its cache holds, rounded up.
 size_t entry_bytes(const Namespace& space, const kv::RowCache& cache, std::string_view session) {
   constexpr size_t kEntryBytes = 1024;  // the entry, its nodes in tree and maps
@@ -38,6 +33,10 @@ void for_each_array(const kv::RowCache& cache, const F& act) {
 }
 
 }  // namespace
+
+int64_t floor_of(const kv::RowCache& cache) {
+  return std::max(cache.trim_floor(), cache.minimum_reusable_offset());
+}
 
 void HeldMemory::add(const kv::RowCache& cache) {
   for_each_array(cache, [&](std::span<const std::byte> array) {

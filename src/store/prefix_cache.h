@@ -19,6 +19,9 @@ namespace cohort::store {
 /// KV scheme, adapters, identity of media, salt.
 using Namespace = std::string;
 
+/// The fewest tokens that a cache can be cut to and still be of use.
+int64_t floor_of(const kv::RowCache& cache);
+
 /// The memory that caches hold, what they share counted once.
 class HeldMemory {
  public:
