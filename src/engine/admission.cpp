@@ -15,10 +15,6 @@ namespace {
 // taken in does not have to give way at once.
 constexpr int64_t kGrowthTokens = 128;
 
-void warn_unkept(const std::exception& failure) {
-  std::fprintf(stderr, "cohort: a prefix could not be kept: %s\n", failure.what());
-}
-
 }  // namespace
 
 /// Each row is looked at once: it may be cancelled at any moment, and must not go untold.
@@ -53,12 +49,16 @@ bool Loop::has_room(const Submission& submission, int64_t tokens, int64_t most_t
 kv::RowCache Loop::open_cache(const Submission& submission, std::span<const int32_t> ids) {
   const TraceSpan span(submission.request.trace.get(), "cache.lookup");
   if (submission.request.cache_prompt) {
-    std::optional<store::PrefixHit> hit = prefixes_.take(submission.space, ids);
-    for (const TokenSpan& atomic : submission.request.atomic) {
-      if (!hit || hit->tokens <= atomic.begin || hit->tokens >= atomic.end) continue;
-      hit = prefixes_.take(submission.space, ids.first(static_cast<size_t>(atomic.begin) + 1));
+    try {
+      std::optional<store::PrefixHit> hit = prefixes_.take(submission.space, ids);
+      for (const TokenSpan& atomic : submission.request.atomic) {
+        if (!hit || hit->tokens <= atomic.begin || hit->tokens >= atomic.end) continue;
+        hit = prefixes_.take(submission.space, ids.first(static_cast<size_t>(atomic.begin) + 1));
+      }
+      if (hit) return std::move(hit->cache);
+    } catch (const std::exception& failure) {
+      lose_prefixes(failure);
     }
-    if (hit) return std::move(hit->cache);
   }
   return memory_.new_row(submission.precision);
 }
@@ -68,7 +68,7 @@ void Loop::keep(const Row& row) noexcept {
   try {
     keep(row, row.cache().clone());
   } catch (const std::exception& failure) {
-    warn_unkept(failure);
+    lose_prefixes(failure);
   }
 }
 
@@ -81,8 +81,24 @@ void Loop::keep(const Row& row, kv::RowCache cache) noexcept {
     prefixes_.put(row.submission().space, row.ids().first(tokens), std::move(cache),
                   {.session = request.session});
   } catch (const std::exception& failure) {
-    warn_unkept(failure);
+    lose_prefixes(failure);
   }
+}
+
+bool Loop::evict_prefix() noexcept {
+  try {
+    return prefixes_.evict_one();
+  } catch (const std::exception& failure) {
+    lose_prefixes(failure);
+    return true;
+  }
+}
+
+/// What failed half-way is not asked again; and where even its books find no memory, all that is
+/// kept is better given back.
+void Loop::lose_prefixes(const std::exception& failure) noexcept {
+  std::fprintf(stderr, "cohort: a prefix could not be kept, all are let go: %s\n", failure.what());
+  prefixes_.clear();
 }
 
 /// In order of urgency and arrival; who does not fit keeps the later ones waiting, too.

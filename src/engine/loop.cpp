@@ -113,7 +113,7 @@ void Loop::with_memory(Row& row, const Act& act) noexcept {
       act();
       return;
     } catch (const std::exception& failure) {
-      if (is_want_of_memory(failure) && prefixes_.evict_one()) continue;
+      if (is_want_of_memory(failure) && evict_prefix()) continue;
       Row* lowest = is_want_of_memory(failure) ? lowest_row() : nullptr;
       if (lowest == nullptr) return end(row, failure);
       try {

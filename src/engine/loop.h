@@ -79,6 +79,9 @@ class Loop {
   /// Keeps what a row holds, or held, for those who begin alike.
   void keep(const Row& row) noexcept;
   void keep(const Row& row, kv::RowCache cache) noexcept;
+  ///   returns  false if none was kept
+  bool evict_prefix() noexcept;
+  void lose_prefixes(const std::exception& failure) noexcept;
 
   // Preparation.
   void prepare();

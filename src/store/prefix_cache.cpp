@@ -170,7 +170,7 @@ bool PrefixCache::evict_but(EntryId spared) {
   return true;
 }
 
-void PrefixCache::clear() {
+void PrefixCache::clear() noexcept {
   sessions_.clear();
   trees_.clear();
   entries_.clear();
