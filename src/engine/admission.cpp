@@ -15,10 +15,6 @@ namespace {
 // taken in does not have to give way at once.
 constexpr int64_t kGrowthTokens = 128;
 
-void warn_unkept(const std::exception& failure) {
-  std::fprintf(stderr, "cohort: a prefix could not be kept: %s\n", failure.what());
-}
-
 }  // namespace
 
 /// Each row is looked at once: it may be cancelled at any moment, and must not go untold.
@@ -72,12 +68,16 @@ void Loop::open(Row& row) {
 
 kv::RowCache Loop::from_memory(const Submission& submission, std::span<const int32_t> ids) {
   if (submission.request.cache_prompt) {
-    std::optional<store::PrefixHit> hit = prefixes_.take(submission.space, ids);
-    for (const TokenSpan& atomic : submission.request.atomic) {
-      if (!hit || hit->tokens <= atomic.begin || hit->tokens >= atomic.end) continue;
-      hit = prefixes_.take(submission.space, ids.first(static_cast<size_t>(atomic.begin) + 1));
+    try {
+      std::optional<store::PrefixHit> hit = prefixes_.take(submission.space, ids);
+      for (const TokenSpan& atomic : submission.request.atomic) {
+        if (!hit || hit->tokens <= atomic.begin || hit->tokens >= atomic.end) continue;
+        hit = prefixes_.take(submission.space, ids.first(static_cast<size_t>(atomic.begin) + 1));
+      }
+      if (hit) return std::move(hit->cache);
+    } catch (const std::exception& failure) {
+      lose_prefixes(failure);
     }
-    if (hit) return std::move(hit->cache);
   }
   return memory_.new_row(submission.precision);
 }
@@ -106,7 +106,7 @@ void Loop::keep(const Row& row) noexcept {
   try {
     keep(row, row.cache().clone());
   } catch (const std::exception& failure) {
-    warn_unkept(failure);
+    lose_prefixes(failure);
   }
 }
 
@@ -120,8 +120,24 @@ void Loop::keep(const Row& row, kv::RowCache cache) noexcept {
     if (ssd_ != nullptr && !row.parked()) ssd_->offer(space, ids, cache.clone());
     prefixes_.put(space, ids, std::move(cache), {.session = request.session});
   } catch (const std::exception& failure) {
-    warn_unkept(failure);
+    lose_prefixes(failure);
   }
+}
+
+bool Loop::evict_prefix() noexcept {
+  try {
+    return prefixes_.evict_one();
+  } catch (const std::exception& failure) {
+    lose_prefixes(failure);
+    return true;
+  }
+}
+
+/// What failed half-way is not asked again; and where even its books find no memory, all that is
+/// kept is better given back.
+void Loop::lose_prefixes(const std::exception& failure) noexcept {
+  std::fprintf(stderr, "cohort: a prefix could not be kept, all are let go: %s\n", failure.what());
+  prefixes_.clear();
 }
 
 /// In order of urgency and arrival; who does not fit keeps the later ones waiting, too.
@@ -147,11 +163,11 @@ void Loop::resume_parked() {
 
 void Loop::refuse(const Submission& submission, const TokenEvent& last) noexcept {
   end_stream(*submission.stream, last);
-  left_line(submission);
+  left_line(submission.request.prompt.size());
 }
 
-void Loop::left_line(const Submission& submission) noexcept {
-  stats_.waiting_tokens -= submission.request.prompt.size();
+void Loop::left_line(size_t prompt_tokens) noexcept {
+  stats_.waiting_tokens -= prompt_tokens;
   --stats_.waiting;
 }
 
@@ -180,23 +196,26 @@ size_t Loop::places() const {
 }
 
 void Loop::make_row(Submission taken) {
-  const auto submission = std::make_shared<const Submission>(std::move(taken));
+  const std::shared_ptr<Stream> stream = taken.stream;
+  const size_t prompt_tokens = taken.request.prompt.size();
   const Clock::time_point now = options_.now();
-  const Clock::time_point arrived = submission->arrived;
+  const Clock::time_point arrived = taken.arrived;
   stats_.queue_s.observe(std::chrono::duration<double>(now - arrived).count());
-  stats_.prompt_tokens += submission->request.prompt.size();
-  if (Trace* trace = submission->request.trace.get()) trace->add({"queue", arrived, now});
+  stats_.prompt_tokens += prompt_tokens;
+  if (Trace* trace = taken.request.trace.get()) trace->add({"queue", arrived, now});
   try {
+    const auto submission = std::make_shared<const Submission>(std::move(taken));
     Row& row = rows_.emplace_back(RowId{next_id_++}, submission, context_,
                                   memory_.new_row(submission->precision));
     open(row);
     count_cached(row);
   } catch (const std::exception& failure) {
-    end_stream(*submission->stream, failure);
-    if (!rows_.empty() && &rows_.back().submission() == submission.get()) rows_.pop_back();
+    end_stream(*stream, failure);
+    // What is half made: open() may fail once the row stands in the list.
+    if (!rows_.empty() && rows_.back().submission().stream == stream) rows_.pop_back();
   }
   count();
-  left_line(*submission);  // last: at no moment is a request in neither
+  left_line(prompt_tokens);  // last: at no moment is a request in neither
 }
 
 Row* Loop::lowest_row() {

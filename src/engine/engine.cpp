@@ -51,8 +51,8 @@ void Engine::submit(Submission submission) {
 std::optional<Error> Engine::enqueue(Submission submission) {
   const size_t tokens = submission.request.prompt.size();
   std::lock_guard lock(mutex_);
-  if (draining_ || stopping_ || !alive_)
-    return Error(ErrorKind::kUnavailable, "the server is shutting down");
+  if (draining_ || stopping_) return Error(ErrorKind::kUnavailable, "the server is shutting down");
+  if (!alive_) return Error(ErrorKind::kUnavailable, "the engine has stopped after a failure");
   const size_t waiting = stats_.waiting, waiting_tokens = stats_.waiting_tokens;
   if (waiting >= options_.max_waiting) {
     return Error(ErrorKind::kOverloaded,

@@ -48,9 +48,16 @@ Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu:
   stats_.kv_limit_bytes = options_.kv_memory_bytes;
 }
 
-void Loop::accept(Submission submission) {
-  line_.push(std::move(submission));
+void Loop::accept(Submission submission) noexcept {
+  const std::shared_ptr<Stream> stream = submission.stream;
+  const size_t prompt_tokens = submission.request.prompt.size();
   stirred_ = true;
+  try {
+    line_.push(std::move(submission));
+  } catch (const std::exception& failure) {
+    end_stream(*stream, failure);
+    left_line(prompt_tokens);
+  }
 }
 
 Plan Loop::step() {
@@ -110,7 +117,7 @@ void Loop::with_memory(Row& row, const Act& act) noexcept {
       act();
       return;
     } catch (const std::exception& failure) {
-      if (is_want_of_memory(failure) && prefixes_.evict_one()) continue;
+      if (is_want_of_memory(failure) && evict_prefix()) continue;
       Row* lowest = is_want_of_memory(failure) ? lowest_row() : nullptr;
       if (lowest == nullptr) return end(row, failure);
       try {
@@ -258,14 +265,19 @@ void Loop::take(Row& row, Sampled sampled) noexcept {
     stats_.time_to_first_token_s.observe(since(arrived));
   }
   ++stats_.generated_tokens;
+  const bool was_over = row.stream().ended();  // with another choice, which has counted it
+  const auto count_last = [&](FinishReason finish) {
+    if (!was_over && row.stream().ended()) stats_.count_end(finish);
+  };
   try {
     const std::optional<FinishReason> finish = row.take(std::move(sampled), times_.sampled);
     if (finish) {
       row.end();
-      if (row.stream().ended()) stats_.count_end(*finish);
+      count_last(*finish);
       keep(row, std::move(row.cache()));
     }
   } catch (const std::exception& failure) {
+    count_last(FinishReason::kError);
     end(row, failure);
   }
 }

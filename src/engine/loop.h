@@ -33,7 +33,7 @@ class Loop {
        EngineStats& stats);
 
   /// Takes a request into the line, where whoever submitted it has counted it already.
-  void accept(Submission submission);
+  void accept(Submission submission) noexcept;
   /// One iteration.
   ///   returns  what was in its forward; nothing if no row could move
   Plan step();
@@ -76,7 +76,7 @@ class Loop {
   void admit();
   void make_row(Submission taken);
   void refuse(const Submission& submission, const TokenEvent& last) noexcept;
-  void left_line(const Submission& submission) noexcept;
+  void left_line(size_t prompt_tokens) noexcept;
   size_t places() const;
   size_t bytes_of(const Submission& submission, int64_t tokens) const;
   /// Whether a row of `tokens` fits beside what the active rows need now and soon.
@@ -88,6 +88,9 @@ class Loop {
   /// Keeps what a row holds, or held, for those who begin alike.
   void keep(const Row& row) noexcept;
   void keep(const Row& row, kv::RowCache cache) noexcept;
+  ///   returns  false if none was kept
+  bool evict_prefix() noexcept;
+  void lose_prefixes(const std::exception& failure) noexcept;
 
   // Preparation.
   void prepare();

@@ -34,15 +34,15 @@ void Stream::cancel() {
 void Stream::push(TokenEvent event) {
   std::lock_guard lock(mutex_);
   if (open_choices_ == 0) return;
-  if (event.finish == FinishReason::kError || event.finish == FinishReason::kCancelled) {
-    open_choices_ = 0;
-    cancelled_ = true;
-  } else if (event.finish) {
-    --open_choices_;
-  }
-  event.last = open_choices_ == 0;
-  if (event.last) room_ = nullptr;  // whoever looks from now on has no engine to wake
+  const bool ends_all =
+      event.finish == FinishReason::kError || event.finish == FinishReason::kCancelled;
+  const int open = ends_all ? 0 : open_choices_ - (event.finish ? 1 : 0);
+  event.last = open == 0;
   events_.push_back(std::move(event));
+  // Not before: what could not be pushed has not happened.
+  open_choices_ = open;
+  if (ends_all) cancelled_ = true;
+  if (open == 0) room_ = nullptr;  // whoever looks from now on has no engine to wake
   arrived_.notify_one();
   if (wake_) wake_();
 }

@@ -206,7 +206,7 @@ int64_t ModelBinding::answer_tokens(const engine::Request& request,
                             "and values than this server has, {:.1f} MB: it holds {} tokens",
                             prompt, wanted - prompt,
                             static_cast<double>(options_.engine.kv_memory_bytes) / (1 << 20), fits),
-                request.prompt_field, "context_length_exceeded");
+                prompt < fits ? "max_tokens" : request.prompt_field, "context_length_exceeded");
   }
   // A default bends to what there is; what a request asks for does not.
   return request.max_tokens.value_or(std::min(options_.max_tokens.value_or(fits), fits - prompt));

@@ -182,7 +182,7 @@ void PrefixCache::drop_unused(std::chrono::steady_clock::time_point then) {
   for (const EntryId id : unused) remove(id);
 }
 
-void PrefixCache::clear() {
+void PrefixCache::clear() noexcept {
   sessions_.clear();
   trees_.clear();
   entries_.clear();

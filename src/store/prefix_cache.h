@@ -69,6 +69,7 @@ struct PrefixCacheStats {
 /// Entries leave in the order of their latest use, but some count as used later than they were: a
 /// session's latest entries by kSessionUses, shared prefixes by kSharedUses. So a crowd of single
 /// prompts does not drive out a conversation, and what nobody comes back to still goes in the end.
+/// Where memory for its books is short, take, put and evict_one throw, and clear() must follow.
 ///   thread  engine; the memory of the rows outlives it
 class PrefixCache {
  public:
@@ -102,7 +103,7 @@ class PrefixCache {
   bool evict_one() { return evict_but(0); }
   /// Frees entries that were last used before `then`.
   void drop_unused(std::chrono::steady_clock::time_point then);
-  void clear();
+  void clear() noexcept;
 
   PrefixCacheStats stats() const;
   /// Throws Error{kInternal} if the cache contradicts itself; counts its references to blocks.

@@ -102,13 +102,16 @@ void check_node(const Node& node) {
 RadixTree::RadixTree() : root_(std::make_unique<Node>()) {}
 
 RadixTree::~RadixTree() {
-  // One node after the other: a chain of them may be longer than the stack is deep.
-  std::vector<std::unique_ptr<Node>> left;
-  left.push_back(std::move(root_));
-  while (!left.empty()) {
-    const std::unique_ptr<Node> node = std::move(left.back());
-    left.pop_back();
-    for (auto& [id, child] : node->children) left.push_back(std::move(child));
+  // One leaf after the other: a chain of nodes may be longer than the stack is deep.
+  for (Node* node = root_.get(); node != nullptr;) {
+    auto& children = node->children;
+    if (!children.empty() && !children.begin()->second->children.empty()) {
+      node = children.begin()->second.get();
+    } else if (!children.empty()) {
+      children.erase(children.begin());
+    } else {
+      node = node->parent;
+    }
   }
 }
 

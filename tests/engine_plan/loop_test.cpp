@@ -333,7 +333,12 @@ class RandomSchedule {
 };
 
 TEST(Loop, RandomSchedulesLoseNoTokenAndEndEveryRow) {
-  const auto schedules = 10000 * static_cast<int>(test::rounds());
+#ifdef __SANITIZE_THREAD__
+  constexpr int kSchedules = 1000;  // in half a minute
+#else
+  constexpr int kSchedules = 10000;
+#endif
+  const int schedules = kSchedules * static_cast<int>(test::rounds());
   uint64_t preemptions = 0, failed_forwards = 0, cached_tokens = 0;
   for (int seed = 0; seed < schedules; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

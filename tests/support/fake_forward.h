@@ -47,6 +47,8 @@ class FakeForward final : public engine::Forward {
   }
   static int32_t request_of(int32_t id) { return id / kSpan; }
 
+  /// May throw.
+  std::function<void()> on_begin;
   /// Called with every pack; may throw.
   std::function<void(std::span<const model::TokenGroup>)> on_run;
   /// Called with the last id of what a row holds and its logits.
@@ -54,6 +56,9 @@ class FakeForward final : public engine::Forward {
   int forwards = 0;
   int releases = 0;
 
+  void begin() override {
+    if (on_begin) on_begin();
+  }
   std::span<float> run(std::span<const model::TokenGroup> groups,
                        std::span<const size_t> samples) override {
     ++forwards;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <set>
@@ -53,12 +54,7 @@ class LoopScene {
     consumer.ends.resize(consumer.ids.size());
     stats_.waiting += 1;
     stats_.waiting_tokens += request.prompt.size();
-    loop_->accept({std::move(request),
-                   {.temperature = 0},
-                   max_tokens,
-                   FakeForward::precision(),
-                   stream,
-                   now_});
+    loop_->accept({std::move(request), {.temperature = 0}, max_tokens, precision, stream, now_});
     return consumer;
   }
 
@@ -109,7 +105,8 @@ class LoopScene {
   void advance(std::chrono::nanoseconds by) { now_ += by; }
 
   std::map<int32_t, Consumer> consumers;
-  std::set<int32_t> failing_forwards, failing_samples;  // numbers of requests
+  std::set<int32_t> failing_forwards, failing_samples;    // numbers of requests
+  kv::RowPrecision precision = FakeForward::precision();  // of requests from now on
   engine::Plan last_plan;
   /// What a forward of so many tokens takes.
   std::function<std::chrono::nanoseconds(int64_t tokens)> cost;
