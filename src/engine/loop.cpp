@@ -265,19 +265,15 @@ void Loop::take(Row& row, Sampled sampled) noexcept {
     stats_.time_to_first_token_s.observe(since(arrived));
   }
   ++stats_.generated_tokens;
-  const bool was_over = row.stream().ended();  // with another choice, which has counted it
-  const auto count_last = [&](FinishReason finish) {
-    if (!was_over && row.stream().ended()) stats_.count_end(finish);
-  };
   try {
-    const std::optional<FinishReason> finish = row.take(std::move(sampled), times_.sampled);
-    if (finish) {
-      row.end();
-      count_last(*finish);
-      keep(row, std::move(row.cache()));
-    }
+    TokenEvent event = row.take(std::move(sampled), times_.sampled);
+    const std::optional<FinishReason> finish = event.finish;
+    // Before anybody can see it.
+    if (finish && row.stream().open_choices() == 1) stats_.count_end(*finish);
+    if (finish) row.end();
+    row.stream().push(std::move(event));
+    if (finish) keep(row, std::move(row.cache()));
   } catch (const std::exception& failure) {
-    count_last(FinishReason::kError);
     end(row, failure);
   }
 }
@@ -317,7 +313,7 @@ void Loop::end(Row& row, const TokenEvent& last) noexcept {
 
 /// Even if its consumer cannot be woken.
 void Loop::end_stream(Stream& stream, const TokenEvent& last) noexcept {
-  if (!stream.ended()) stats_.count_end(*last.finish);
+  if (stream.open_choices() > 0) stats_.count_end(*last.finish);
   try {
     stream.push(last);
   } catch (const std::exception& error) {

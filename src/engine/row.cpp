@@ -127,7 +127,7 @@ Sampled Row::sample(std::span<float> logits) {
   return sampled;
 }
 
-std::optional<FinishReason> Row::take(Sampled sampled, Clock::time_point now) {
+TokenEvent Row::take(Sampled sampled, Clock::time_point now) {
   last_token_ = now;
   ids_.push_back(sampled.token);
   sampler_.accept(sampled.token);
@@ -148,9 +148,7 @@ std::optional<FinishReason> Row::take(Sampled sampled, Clock::time_point now) {
     event.text += stops_.push(detokenizer_.finish());
     if (!stops_.stopped()) event.text += stops_.finish();
   }
-  const std::optional<FinishReason> finish = event.finish;
-  submission_->stream->push(std::move(event));
-  return finish;
+  return event;
 }
 
 }  // namespace cohort::engine

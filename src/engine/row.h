@@ -101,9 +101,9 @@ class Row {
   /// Picks the next token from this row's logits, which change; changes nothing that a retry would
   /// see.  thread  any one
   Sampled sample(std::span<float> logits);
-  /// Takes a sampled token: counts it, publishes what text became certain.
-  ///   returns  why the row is finished, if it is
-  std::optional<FinishReason> take(Sampled sampled, Clock::time_point now);
+  /// Takes a sampled token and counts it.
+  ///   returns  what became certain with it, to be published
+  TokenEvent take(Sampled sampled, Clock::time_point now);
   /// When it took its last token.
   Clock::time_point last_token() const { return last_token_; }
 

@@ -52,9 +52,9 @@ bool Stream::full() const {
   return events_.size() >= capacity_;
 }
 
-bool Stream::ended() const {
+int Stream::open_choices() const {
   std::lock_guard lock(mutex_);
-  return open_choices_ == 0;
+  return open_choices_;
 }
 
 void Stream::on_room(std::function<void()> room) {

@@ -74,8 +74,8 @@ class Stream {
   /// What comes after a last event is dropped.
   void push(TokenEvent event);
   bool full() const;
-  /// The last event was pushed.
-  bool ended() const;
+  /// Choices whose last event was not pushed yet; with none, nothing follows.
+  int open_choices() const;
   /// Nobody wants more of any choice: the consumer is gone, or one choice ended all. Takes no lock.
   bool cancelled() const { return cancelled_; }
   /// Calls `room` (on the consumer's thread, under this stream's lock) when a full stream was

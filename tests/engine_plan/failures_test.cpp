@@ -188,7 +188,7 @@ TEST_F(FailingEngine, AfterEveryFailureOfARowTheEngineIsAliveAndTheNextRequestWo
     EXPECT_TRUE(engine.alive());
     *failing = false;
     EXPECT_EQ(collect(*submit(1, 100, 5)).finish, FinishReason::kLength) << "the same once more";
-    EXPECT_FALSE(running->ended());
+    EXPECT_GT(running->open_choices(), 0);
   }
   running->cancel();
   std::vector<int32_t> all = FakeForward::prompt(2, 10);
