@@ -8,6 +8,7 @@ std::vector<Route> openai_routes(serving::ModelService& service, const Tracer* t
   const auto models = [&service](const Call&) { return list_models(service); };
   const auto model = [&service](const Call& call) { return show_model(service, call.path_rest); };
   const auto stats = [&service](const Call&) { return show_stats(service); };
+  const auto flush = [&service](const Call&) { return flush_ssd(service); };
   const auto health = [&service](const Call&) { return show_health(service); };
   const auto metrics = [&service](const Call&) { return show_metrics(service); };
   const auto traces = [tracer](const Call&) { return show_traces(tracer); };
@@ -19,6 +20,7 @@ std::vector<Route> openai_routes(serving::ModelService& service, const Tracer* t
       {"GET", "/v1/models/*", Work::kQuick, model},
       {"GET", "/health", Work::kQuick, health},
       {"GET", "/stats", Work::kQuick, stats},
+      {"POST", "/admin/cache/flush", Work::kHeavy, flush},
       {"GET", "/metrics", Work::kQuick, metrics},
       {"GET", "/debug/traces", Work::kHeavy, traces},
   };

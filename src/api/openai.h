@@ -23,6 +23,9 @@ Reply list_models(const serving::ModelService& service);
 Reply show_model(const serving::ModelService& service, std::string_view id);
 Reply show_health(const serving::ModelService& service);
 Reply show_stats(const serving::ModelService& service);
+/// Answers when all that was kept so far is durable on SSD.
+///   throws  kUnsupported without an SSD cache, kUnavailable after a minute or if writing failed
+Reply flush_ssd(serving::ModelService& service);
 Reply show_metrics(const serving::ModelService& service);
 Reply show_traces(const Tracer* tracer);
 

@@ -19,6 +19,24 @@ json::object describe(const kv::SchemeSummary& scheme) {
           {"layers", std::move(layers)}};
 }
 
+json::value describe(const std::optional<store::SsdStats>& stats) {
+  if (!stats) return nullptr;
+  return json::object{{"files", stats->files},
+                      {"bytes", stats->bytes},
+                      {"pending_writes", stats->pending_writes},
+                      {"hits", stats->hits},
+                      {"misses", stats->misses},
+                      {"hit_tokens", stats->hit_tokens},
+                      {"written_bytes", stats->written_bytes},
+                      {"restored_bytes", stats->restored_bytes},
+                      {"removed", stats->removed},
+                      {"damaged", stats->damaged},
+                      {"foreign", stats->foreign},
+                      {"dropped", stats->dropped},
+                      {"write_errors", stats->write_errors},
+                      {"read_errors", stats->read_errors}};
+}
+
 Reply show_stats(const serving::ModelService& service) {
   const engine::EngineStats& stats = service.stats();
   const serving::ModelInfo& info = service.info();
@@ -40,7 +58,16 @@ Reply show_stats(const serving::ModelService& service) {
                                                {"iterations", stats.iterations.load()},
                                                {"failed_forwards", stats.failed_forwards.load()},
                                                {"kv", kv},
-                                               {"prefix_cache", prefixes}})};
+                                               {"prefix_cache", prefixes},
+                                               {"ssd_cache", describe(service.ssd_stats())}})};
+}
+
+Reply flush_ssd(serving::ModelService& service) {
+  constexpr std::chrono::seconds kPatience{60};
+  if (!service.flush_ssd(kPatience)) {
+    fail(ErrorKind::kUnavailable, "not all prefixes could be made durable; /stats says more");
+  }
+  return {.body = json::serialize(json::object{{"durable", true}})};
 }
 
 }  // namespace cohort::api

@@ -108,6 +108,10 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
   engine.budget = {.itl_target_s = settings.itl_target_ms / 1000.0,
                    .alone_tokens = settings.prefill_chunk_tokens,
                    .most_tokens = engine.prefill.chunk};
+  options.ssd.folder = settings.ssd_cache;
+  options.ssd.most_bytes = uint64_t{static_cast<uint32_t>(settings.ssd_cache_max_gb)} << 30;
+  engine.demote_idle =
+      std::chrono::seconds(settings.ssd_cache.empty() ? 0 : settings.ssd_demote_idle_s);
   if (settings.prompt_cache_mb) {
     options.prompt_cache_bytes = static_cast<size_t>(*settings.prompt_cache_mb) << 20;
   }

@@ -38,16 +38,35 @@ bool Loop::has_room(const Submission& submission, int64_t tokens, int64_t most_t
   const auto soon = [](int64_t now, int64_t most) { return std::min(now + kGrowthTokens, most); };
   size_t needed = bytes_of(submission, soon(tokens, most_tokens));
   for (const Row& row : rows_) {
-    if (row.parked()) continue;
+    if (row.parked() && row.ticket() == 0) continue;
     needed += bytes_of(row.submission(), soon(row.tokens(), row.most_tokens()));
     if (row.shared_tokens() > 0) needed -= bytes_of(row.submission(), row.shared_tokens());
   }
   return needed <= options_.kv_memory_bytes;
 }
 
-/// A cache that holds as much of `ids` as earlier rows have left.
-kv::RowCache Loop::open_cache(const Submission& submission, std::span<const int32_t> ids) {
+/// Gives a row a cache that holds as much of `ids` as earlier rows have left in memory, and has it
+/// wait for more if there is more on SSD.
+void Loop::open(Row& row) {
+  const Submission& submission = row.submission();
   const TraceSpan span(submission.request.trace.get(), "cache.lookup");
+  kv::RowCache cache = from_memory(submission, row.ids());
+  const int64_t in_memory = cache.offset();
+  row.resume(std::move(cache));
+  if (ssd_ == nullptr || !submission.request.cache_prompt) return;
+  std::optional<store::SsdMatch> found = ssd_->longest(submission.space, row.ids());
+  if (!found || found->tokens <= in_memory) return;
+  for (const TokenSpan& atomic : submission.request.atomic) {
+    if (found->tokens > atomic.begin && found->tokens < atomic.end) return;
+  }
+  try {
+    row.await(ssd_->restore(std::move(*found), memory_.new_row(submission.precision)));
+  } catch (const std::exception& failure) {
+    if (!is_want_of_memory(failure)) throw;
+  }
+}
+
+kv::RowCache Loop::from_memory(const Submission& submission, std::span<const int32_t> ids) {
   if (submission.request.cache_prompt) {
     try {
       std::optional<store::PrefixHit> hit = prefixes_.take(submission.space, ids);
@@ -61,6 +80,25 @@ kv::RowCache Loop::open_cache(const Submission& submission, std::span<const int3
     }
   }
   return memory_.new_row(submission.precision);
+}
+
+/// Rows go on whose prefixes have been read, or could not be.
+void Loop::take_restored() {
+  if (ssd_ == nullptr) return;
+  for (store::SsdStore::Restored& restored : ssd_->collect()) {
+    const auto row = std::ranges::find(rows_, restored.ticket, &Row::ticket);
+    if (row == rows_.end()) continue;  // cancelled meanwhile
+    row->restored(std::move(restored.row));
+    count_cached(*row);
+  }
+}
+
+/// What a row that has computed nothing yet need not compute.
+void Loop::count_cached(Row& row) {
+  if (row.answering()) return;  // its own work, before it gave way
+  const auto cached = static_cast<size_t>(row.cache().offset());
+  stats_.cached_tokens += cached - row.stream().cached_tokens();
+  row.stream().set_cached_tokens(cached);
 }
 
 void Loop::keep(const Row& row) noexcept {
@@ -77,9 +115,10 @@ void Loop::keep(const Row& row, kv::RowCache cache) noexcept {
   const Request& request = row.submission().request;
   if (!request.cache_prompt || cache.offset() == 0) return;
   try {
-    const auto tokens = static_cast<size_t>(cache.offset());
-    prefixes_.put(row.submission().space, row.ids().first(tokens), std::move(cache),
-                  {.session = request.session});
+    const std::string& space = row.submission().space;
+    const std::span<const int32_t> ids = row.ids().first(static_cast<size_t>(cache.offset()));
+    if (ssd_ != nullptr && !row.parked()) ssd_->offer(space, ids, cache.clone());
+    prefixes_.put(space, ids, std::move(cache), {.session = request.session});
   } catch (const std::exception& failure) {
     lose_prefixes(failure);
   }
@@ -114,7 +153,7 @@ void Loop::resume_parked() {
   for (Row* row : parked) {
     if (any_active && !has_room(row->submission(), row->tokens(), row->most_tokens())) return;
     try {
-      row->resume(open_cache(row->submission(), row->ids()));
+      open(*row);
     } catch (const std::exception& failure) {
       end(*row, failure);
     }
@@ -159,6 +198,7 @@ size_t Loop::places() const {
 void Loop::make_row(Submission taken) {
   const std::shared_ptr<Stream> stream = taken.stream;
   const size_t prompt_tokens = taken.request.prompt.size();
+  const size_t before = rows_.size();
   const Clock::time_point now = options_.now();
   const Clock::time_point arrived = taken.arrived;
   stats_.queue_s.observe(std::chrono::duration<double>(now - arrived).count());
@@ -166,13 +206,13 @@ void Loop::make_row(Submission taken) {
   if (Trace* trace = taken.request.trace.get()) trace->add({"queue", arrived, now});
   try {
     const auto submission = std::make_shared<const Submission>(std::move(taken));
-    kv::RowCache cache = open_cache(*submission, submission->request.prompt);
-    const auto cached = static_cast<size_t>(cache.offset());
-    stream->set_cached_tokens(cached);
-    stats_.cached_tokens += cached;
-    rows_.emplace_back(RowId{next_id_++}, submission, context_, std::move(cache));
+    Row& row = rows_.emplace_back(RowId{next_id_++}, submission, context_,
+                                  memory_.new_row(submission->precision));
+    open(row);
+    count_cached(row);
   } catch (const std::exception& failure) {
     end_stream(*stream, failure);
+    if (rows_.size() > before) rows_.pop_back();
   }
   count();
   left_line(prompt_tokens);  // last: at no moment is a request in neither
@@ -185,7 +225,7 @@ Row* Loop::lowest_row() {
   Row* lowest = nullptr;
   int active = 0;
   for (Row& row : rows_) {
-    if (row.parked() || row.ended()) continue;
+    if (!row.active()) continue;
     ++active;
     if (lowest == nullptr || rank(row) > rank(*lowest)) lowest = &row;
   }

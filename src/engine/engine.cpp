@@ -8,12 +8,23 @@
 #include <utility>
 
 namespace cohort::engine {
+namespace {
+
+// How long the end of the server may take to make kept prefixes durable.
+constexpr std::chrono::seconds kClosingTime{10};
+
+EngineOptions with_wake(EngineOptions options, std::function<void()> wake) {
+  if (options.ssd) options.ssd->on_restored = std::move(wake);
+  return options;
+}
+
+}  // namespace
 
 Engine::Engine(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu::Cpu& cpu,
                const text::Tokenizer& tokenizer, std::set<int32_t> end_tokens,
                EngineOptions options)
     : forward_(forward),
-      options_(std::move(options)),
+      options_(with_wake(std::move(options), [this] { wake(); })),
       loop_(forward, std::move(layers), cpu, tokenizer, std::move(end_tokens), options_, stats_),
       thread_([this] { run(); }) {}
 
@@ -93,7 +104,12 @@ bool Engine::receive(bool idle) {
   std::deque<Submission> arrived;
   {
     std::unique_lock lock(mutex_);
-    work_.wait(lock, [&] { return stopping_ || stirred_ || !idle || !inbox_.empty(); });
+    const auto ready = [&] { return stopping_ || stirred_ || !idle || !inbox_.empty(); };
+    if (loop_.demotes()) {
+      work_.wait_for(lock, options_.demote_idle, ready);
+    } else {
+      work_.wait(lock, ready);
+    }
     stirred_ = false;
     if (stopping_) return false;
     arrived.swap(inbox_);
@@ -111,6 +127,8 @@ void Engine::end_all(const TokenEvent& last) noexcept {
   }
   for (Submission& submission : arrived) loop_.accept(std::move(submission));
   loop_.end_all(last);
+  // Its threads wake the engine: they end before it does.
+  if (store::SsdStore* ssd = loop_.ssd()) ssd->close(kClosingTime);
   forward_.release_memory();
 }
 

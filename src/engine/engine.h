@@ -32,6 +32,8 @@ class Engine {
   bool alive() const { return alive_.load(); }
   bool draining() const { return draining_.load(); }
   const EngineStats& stats() const { return stats_; }
+  /// Null = there is none. Valid while the engine lives; see its calls for their threads.
+  store::SsdStore* ssd() const { return loop_.ssd(); }
 
  private:
   ///   returns  why not, if the request is refused

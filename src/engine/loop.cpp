@@ -17,12 +17,6 @@ Error as_error(const std::exception& failure) {
   return error != nullptr ? *error : Error(ErrorKind::kInternal, failure.what());
 }
 
-bool is_want_of_memory(const std::exception& failure) {
-  const auto* error = dynamic_cast<const Error*>(&failure);
-  return error != nullptr ? error->kind() == ErrorKind::kOverloaded
-                          : dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
-}
-
 bool has_exact_state(const std::vector<kv::AnyLayerSpec>& layers) {
   return std::ranges::any_of(layers, [](const kv::AnyLayerSpec& layer) {
     const auto* attention = std::get_if<kv::LayerSpec>(&layer);
@@ -31,6 +25,12 @@ bool has_exact_state(const std::vector<kv::AnyLayerSpec>& layers) {
 }
 
 }  // namespace
+
+bool Loop::is_want_of_memory(const std::exception& failure) {
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  return error != nullptr ? error->kind() == ErrorKind::kOverloaded
+                          : dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
+}
 
 Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu::Cpu& cpu,
            const text::Tokenizer& tokenizer, std::set<int32_t> end_tokens, EngineOptions options,
@@ -43,6 +43,7 @@ Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu:
       stats_(stats),
       memory_(std::move(layers), options_.kv_memory_bytes),
       prefixes_(options_.prompt_cache_bytes),
+      ssd_(options_.ssd ? std::make_unique<store::SsdStore>(*options_.ssd) : nullptr),
       budget_(options_.budget) {
   stats_.kv_limit_bytes = options_.kv_memory_bytes;
 }
@@ -61,6 +62,8 @@ void Loop::accept(Submission submission) noexcept {
 
 Plan Loop::step() {
   stirred_ = false;
+  take_restored();
+  if (demotes()) prefixes_.drop_unused(Clock::now() - options_.demote_idle);
   dismiss_cancelled();
   resume_parked();
   admit();
@@ -101,6 +104,7 @@ void Loop::check_integrity() const {
   kv::BlockCensus census;
   for (const Row& row : rows_) row.cache().check_integrity(census);
   prefixes_.check_integrity(census);
+  if (ssd_ != nullptr) ssd_->check_integrity(census);
   memory_.pools().check_integrity(census);
 }
 
@@ -108,7 +112,7 @@ void Loop::check_integrity() const {
 
 template <class Act>
 void Loop::with_memory(Row& row, const Act& act) noexcept {
-  while (!row.parked() && !row.ended()) {
+  while (row.active()) {
     try {
       act();
       return;
@@ -165,7 +169,7 @@ void Loop::fork(Row& row) {
 std::vector<RowState> Loop::states() {
   std::vector<RowState> states;
   for (Row& row : rows_) {
-    if (!row.parked()) states.push_back(row.state());
+    if (row.active()) states.push_back(row.state());
   }
   return states;
 }
@@ -179,8 +183,7 @@ std::vector<Loop::Share> Loop::reserve(const Plan& plan) {
     with_memory(*row, [&] { row->cache().reserve(group.tokens); });
     shares.push_back({&*row, group.tokens, group.samples});
   }
-  std::erase_if(shares,
-                [](const Share& share) { return share.row->parked() || share.row->ended(); });
+  std::erase_if(shares, [](const Share& share) { return !share.row->active(); });
   return shares;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <list>
+#include <memory>
 #include <set>
 #include <variant>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/scheduler.h"
 #include "engine/waiting_line.h"
 #include "store/prefix_cache.h"
+#include "store/ssd/ssd_store.h"
 
 namespace cohort::kernels::cpu {
 class Cpu;
@@ -41,10 +43,14 @@ class Loop {
   void end_all(const TokenEvent& last) noexcept;
 
   const std::list<Row>& rows() const { return rows_; }
+  /// Whether time alone makes it do something: prefixes that nobody uses leave memory.
+  bool demotes() const { return options_.demote_idle.count() > 0 && stats_.prefixes > 0; }
   void forget_prefixes() {
     prefixes_.clear();
     count();
   }
+  /// Null = there is none.  thread of its calls  see SsdStore
+  store::SsdStore* ssd() const { return ssd_.get(); }
   store::PrefixCacheStats prefix_stats() const { return prefixes_.stats(); }
   /// Throws Error{kInternal} if the rows' caches and their pools contradict each other.
   void check_integrity() const;
@@ -75,7 +81,10 @@ class Loop {
   size_t bytes_of(const Submission& submission, int64_t tokens) const;
   /// Whether a row of `tokens` fits beside what the active rows need now and soon.
   bool has_room(const Submission& submission, int64_t tokens, int64_t most_tokens) const;
-  kv::RowCache open_cache(const Submission& submission, std::span<const int32_t> ids);
+  void open(Row& row);
+  kv::RowCache from_memory(const Submission& submission, std::span<const int32_t> ids);
+  void take_restored();
+  void count_cached(Row& row);
   /// Keeps what a row holds, or held, for those who begin alike.
   void keep(const Row& row) noexcept;
   void keep(const Row& row, kv::RowCache cache) noexcept;
@@ -93,6 +102,7 @@ class Loop {
   /// The active row that gives way to all others; never a lone one.
   Row* lowest_row();
   void park(Row& row);
+  static bool is_want_of_memory(const std::exception& failure);
 
   // Iteration.
   std::vector<RowState> states();
@@ -121,6 +131,7 @@ class Loop {
   EngineStats& stats_;
   kv::KvMemory memory_;
   store::PrefixCache prefixes_;
+  std::unique_ptr<store::SsdStore> ssd_;  // null = off
   TokenBudget budget_;
   WaitingLine line_;
   std::list<Row> rows_;  // in order of arrival, so ids rise

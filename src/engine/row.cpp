@@ -107,7 +107,15 @@ kv::RowCache Row::park(kv::RowCache fresh) {
 
 void Row::resume(kv::RowCache cache) {
   cache_ = std::move(cache);
+  checkpointed_ = std::max(checkpointed_, cache_.offset());
   parked_ = false;
+}
+
+void Row::restored(std::optional<kv::RowCache> cache) {
+  ticket_ = 0;
+  if (!cache) return;
+  cache_ = std::move(*cache);
+  checkpointed_ = std::max(checkpointed_, cache_.offset());
 }
 
 Sampled Row::sample(std::span<float> logits) {

@@ -87,6 +87,12 @@ class Row {
   /// Goes on with a cache that holds a prefix of its tokens.
   void resume(kv::RowCache cache);
   bool parked() const { return parked_; }
+  /// Its prefix is being read from SSD; what it has otherwise is kept in case that fails.
+  void await(uint64_t ticket) { ticket_ = ticket; }
+  void restored(std::optional<kv::RowCache> cache);
+  uint64_t ticket() const { return ticket_; }
+  /// May be in a forward.
+  bool active() const { return !parked_ && ticket_ == 0 && !ended_; }
 
   /// The row is over; it is to be swept away.
   void end() { ended_ = true; }
@@ -123,6 +129,7 @@ class Row {
   int64_t waited_ = 0;
   Clock::time_point last_token_ = {};
   bool parked_ = false;
+  uint64_t ticket_ = 0;  // 0 = nothing is awaited
   bool ended_ = false;
   Sampler sampler_;
   text::Detokenizer detokenizer_;

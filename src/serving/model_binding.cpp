@@ -15,6 +15,7 @@
 #include "engine/model_forward.h"
 #include "kernels/cpu/attention.h"
 #include "model/checkpoint.h"
+#include "serving/state_identity.h"
 #include "serving/text_parts.h"
 #include "text/utf8_assembler.h"
 
@@ -96,6 +97,10 @@ ModelBinding::ModelBinding(BindingOptions options)
   }
   options_.engine.prompt_cache_bytes =
       options_.prompt_cache_bytes.value_or(options_.engine.kv_memory_bytes / 2);
+  if (!options_.ssd.folder.empty()) {
+    options_.ssd.identity = state_identity(checkpoint, options_);
+    options_.engine.ssd = options_.ssd;
+  }
   options_.engine.prefill.workspace = prefill_workspace(shape, cpu_.pool().size());
   forward_ = std::make_unique<engine::ModelForward>(*model_);
   engine_ = std::make_unique<engine::Engine>(*forward_, shape.layers, cpu_, *tokenizer_,
@@ -236,6 +241,18 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
                    .stream = stream,
                    .space = std::move(space)});
   return stream;
+}
+
+std::optional<store::SsdStats> ModelBinding::ssd_stats() const {
+  if (engine_->ssd() == nullptr) return std::nullopt;
+  return engine_->ssd()->stats();
+}
+
+bool ModelBinding::flush_ssd(std::chrono::milliseconds limit) {
+  if (engine_->ssd() == nullptr) {
+    fail(ErrorKind::kUnsupported, "there is no SSD cache: start the server with --ssd-cache DIR");
+  }
+  return engine_->ssd()->flush(limit);
 }
 
 }  // namespace cohort::serving

@@ -33,6 +33,7 @@ struct BindingOptions {
   kv::KvScheme kv;               // how keys and values are stored
   bool kv_by_request = false;    // requests may choose another quantization
   engine::EngineOptions engine;  // kv_memory_bytes 0 = half of what is free after loading
+  store::SsdOptions ssd;         // folder "" = none; the identity is the binding's to make
   std::optional<size_t> prompt_cache_bytes;  // of kept prefixes; absent = half of kv_memory_bytes
   engine::SamplingOptions sampling;   // flags: over generation_config.json, under the request
   std::optional<int64_t> max_tokens;  // of an answer whose request does not say
@@ -57,6 +58,8 @@ class ModelBinding : public ModelService {
   /// Refuses requests from now on; running answers go on.
   void stop_accepting() { engine_->stop_accepting(); }
   const engine::EngineStats& stats() const override { return engine_->stats(); }
+  std::optional<store::SsdStats> ssd_stats() const override;
+  bool flush_ssd(std::chrono::milliseconds limit) override;
   const std::vector<kv::SchemeSummary>& kv_schemes() const override { return kv_schemes_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
 

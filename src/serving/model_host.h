@@ -26,6 +26,8 @@ class ModelHost : public ModelService {
   TokenText token_text(int32_t id) const override { return loaded().token_text(id); }
   std::shared_ptr<engine::Stream> submit(engine::Request request) override;
   const engine::EngineStats& stats() const override { return loaded().stats(); }
+  std::optional<store::SsdStats> ssd_stats() const override { return loaded().ssd_stats(); }
+  bool flush_ssd(std::chrono::milliseconds limit) override { return loaded().flush_ssd(limit); }
   const std::vector<kv::SchemeSummary>& kv_schemes() const override {
     return loaded().kv_schemes();
   }

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "engine/stream.h"
 #include "kv/fit.h"
 #include "prompt/conversation.h"
+#include "store/ssd/ssd_stats.h"
 
 namespace cohort::serving {
 
@@ -56,6 +59,12 @@ class ModelService {
   /// Valid for the life of the service.
   ///   throws  kUnavailable while loading
   virtual const engine::EngineStats& stats() const = 0;
+  /// Of the SSD cache; nullopt without one. Same throws.
+  virtual std::optional<store::SsdStats> ssd_stats() const = 0;
+  /// Returns when all prefixes that were kept so far are on SSD.
+  ///   returns  false if that took longer than `limit` or some could not be written
+  ///   throws   kUnsupported without an SSD cache, kUnavailable while loading
+  virtual bool flush_ssd(std::chrono::milliseconds limit) = 0;
   /// What the ways to store keys and values take. Same.
   virtual const std::vector<kv::SchemeSummary>& kv_schemes() const = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/cpu/kv_block.h"
@@ -71,7 +72,10 @@ std::optional<PrefixHit> PrefixCache::take(const Namespace& space, std::span<con
   ++counts_.hits;
   counts_.hit_tokens += static_cast<uint64_t>(hit.tokens);
   // Whoever goes another way has no use for the entry's end; what is of use, the hit holds.
-  if (hit.tokens == entry.cache.offset()) entry.last_used = clock_;
+  if (hit.tokens == entry.cache.offset()) {
+    entry.last_used = clock_;
+    entry.used_at = std::chrono::steady_clock::now();
+  }
   if (match->branch) keep_shared(match->entry, space, ids, hit.cache);
   return hit;
 }
@@ -168,6 +172,14 @@ bool PrefixCache::evict_but(EntryId spared) {
   remove(victim->first);
   ++counts_.evictions;
   return true;
+}
+
+void PrefixCache::drop_unused(std::chrono::steady_clock::time_point then) {
+  std::vector<EntryId> unused;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.used_at < then) unused.push_back(id);
+  }
+  for (const EntryId id : unused) remove(id);
 }
 
 void PrefixCache::clear() noexcept {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -100,6 +101,8 @@ class PrefixCache {
   /// Frees the entry that is worth least.
   ///   returns  false if there is none
   bool evict_one() { return evict_but(0); }
+  /// Frees entries that were last used before `then`.
+  void drop_unused(std::chrono::steady_clock::time_point then);
   void clear() noexcept;
 
   PrefixCacheStats stats() const;
@@ -121,6 +124,7 @@ class PrefixCache {
     size_t own_bytes = 0;    // beside what the cache holds
     uint64_t last_used = 0;  // on clock_
     bool shared = false;     // several continuations began with it
+    std::chrono::steady_clock::time_point used_at = std::chrono::steady_clock::now();
     uint64_t worth() const {
       return last_used + (session.empty() ? 0 : kSessionUses) + (shared ? kSharedUses : 0);
     }

@@ -41,6 +41,8 @@ class EchoService : public serving::ModelService {
   serving::TokenText token_text(int32_t id) const override;
   std::shared_ptr<engine::Stream> submit(engine::Request request) override;
   const engine::EngineStats& stats() const override { return stats_; }
+  std::optional<store::SsdStats> ssd_stats() const override { return {}; }
+  bool flush_ssd(std::chrono::milliseconds) override { return true; }
   const std::vector<kv::SchemeSummary>& kv_schemes() const override { return kv_schemes_; }
 
   void set_health(serving::Health health) { health_ = health; }

@@ -27,6 +27,9 @@ struct QuantizedRows {
   ptrdiff_t groups;
 };
 
+/// Raised with every change that lets a kernel give other bits: saved state is bound to it.
+constexpr int kArithmeticVersion = 1;
+
 constexpr int kSegmentBlocks = 16;  // keys of 16 blocks are reduced first, then merged in order
 
 /// Up to four queries of one row and kv head against the blocks [first_block, last_block), which

@@ -19,6 +19,7 @@
 #include "store/ssd/cache_folder.h"
 #include "store/ssd/file_catalog.h"
 #include "store/ssd/file_index.h"
+#include "store/ssd/ssd_stats.h"
 
 namespace cohort::store {
 
@@ -33,26 +34,6 @@ struct SsdOptions {
   size_t most_pending_bytes = size_t{1} << 30;
   /// Called on an I/O thread when collect() has a restored row.
   std::function<void()> on_restored = [] {};
-};
-
-/// Counts since the start; files and bytes are those of this identity that are known now.
-struct SsdStats {
-  size_t files = 0;
-  uint64_t bytes = 0;
-  size_t pending_writes = 0;
-  size_t pending_bytes = 0;
-  uint64_t hits = 0;    // rows restored
-  uint64_t misses = 0;  // no file, or one that was of no use
-  uint64_t hit_tokens = 0;
-  uint64_t written = 0;  // files
-  uint64_t written_bytes = 0;
-  uint64_t restored_bytes = 0;
-  uint64_t removed = 0;  // files, for room or because a longer one serves as well
-  uint64_t damaged = 0;  // files that were no whole row record
-  uint64_t foreign = 0;  // files that were written for something else
-  uint64_t dropped = 0;  // snapshots that were not written: too many, or too large
-  uint64_t write_errors = 0;
-  uint64_t read_errors = 0;
 };
 
 /// The cold tier of the prefix cache: rows in files of a folder that outlives the server and may be
