@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include "base/say.h"
 #include "store/ssd/ssd_store.h"
@@ -47,24 +48,41 @@ void drop_from_page_cache(const std::filesystem::path& folder) {
   }
 }
 
-void restore_once(SsdStore& store, kv::KvMemory& memory, const kv::RowPrecision& precision,
-                  std::span<const int32_t> ids, double gigabytes, const char* how) {
+struct Times {
+  double all = 1e9, restore = 0, collect = 0;
+};
+
+Times restore_once(SsdStore& store, kv::KvMemory& memory, const kv::RowPrecision& precision,
+                   std::span<const int32_t> ids) {
+  Times times;
   const auto begin = Clock::now();
   store.restore(store.longest("", ids).value(), memory.new_row(precision));
-  const double taken = seconds_since(begin);
-  double collected = 0;
+  times.restore = seconds_since(begin);
   for (bool done = false; !done; std::this_thread::sleep_for(200us)) {
     const auto at = Clock::now();
     const auto found = store.collect();
     done = !found.empty();
-    if (done) collected = seconds_since(at);
+    if (done) times.collect = seconds_since(at);
     if (done && !found.front().row) say("the row is lost\n");
   }
-  const double all = seconds_since(begin);
+  times.all = seconds_since(begin);
+  return times;
+}
+
+/// The best of five: the first ones also pay for memory that the process never had before.
+template <class Prepare>
+void restore(const char* how, double gigabytes, const Prepare& prepare,
+             const std::function<Times()>& once) {
+  Times best;
+  for (int i = 0; i < 5; ++i) {
+    prepare();
+    const Times times = once();
+    if (times.all < best.all) best = times;
+  }
   fmt::print(
       "restore, {}: {:.2f} GB/s ({:.0f} ms); engine thread: restore {:.2f} ms, collect "
       "{:.2f} ms\n",
-      how, gigabytes / all, all * 1e3, taken * 1e3, collected * 1e3);
+      how, gigabytes / best.all, best.all * 1e3, best.restore * 1e3, best.collect * 1e3);
 }
 
 void run(const std::filesystem::path& folder, int64_t tokens, int layers) {
@@ -89,9 +107,9 @@ void run(const std::filesystem::path& folder, int64_t tokens, int layers) {
       "{:.2f} GB\nwrite, fsync included: {:.2f} GB/s ({:.0f} ms); engine thread: offer "
       "{:.2f} ms, collect {:.2f} ms\n",
       gigabytes, gigabytes / written, written * 1e3, offered * 1e3, collected * 1e3);
-  restore_once(store, memory, precision, ids, gigabytes, "from the page cache");
-  drop_from_page_cache(folder);
-  restore_once(store, memory, precision, ids, gigabytes, "from the disk");
+  const auto once = [&] { return restore_once(store, memory, precision, ids); };
+  restore("from the page cache", gigabytes, [] {}, once);
+  restore("from the disk", gigabytes, [&] { drop_from_page_cache(folder); }, once);
 }
 
 }  // namespace

@@ -198,7 +198,6 @@ size_t Loop::places() const {
 void Loop::make_row(Submission taken) {
   const std::shared_ptr<Stream> stream = taken.stream;
   const size_t prompt_tokens = taken.request.prompt.size();
-  const size_t before = rows_.size();
   const Clock::time_point now = options_.now();
   const Clock::time_point arrived = taken.arrived;
   stats_.queue_s.observe(std::chrono::duration<double>(now - arrived).count());
@@ -212,7 +211,8 @@ void Loop::make_row(Submission taken) {
     count_cached(row);
   } catch (const std::exception& failure) {
     end_stream(*stream, failure);
-    if (rows_.size() > before) rows_.pop_back();
+    // What is half made: open() may fail once the row stands in the list.
+    if (!rows_.empty() && rows_.back().submission().stream == stream) rows_.pop_back();
   }
   count();
   left_line(prompt_tokens);  // last: at no moment is a request in neither

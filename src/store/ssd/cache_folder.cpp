@@ -74,8 +74,8 @@ void list_group(int root, const std::string& group, std::vector<CachedFile>& fil
     if (::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (!S_ISREG(status.st_mode)) continue;
     const int64_t used_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-    files.push_back(
-        {group + "/" + name, static_cast<uint64_t>(status.st_size), used_ns, temporary});
+    files.push_back({fmt::format("{}/{}", group, name), static_cast<uint64_t>(status.st_size),
+                     used_ns, temporary});
   }
 }
 

@@ -137,7 +137,7 @@ bool SsdStore::close(std::chrono::milliseconds limit) {
     const std::lock_guard lock(mutex_);
     open_ = false;
   }
-  const bool durable = limit > limit.zero() && flush(limit);
+  const bool durable = limit.count() > 0 && flush(limit);
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
