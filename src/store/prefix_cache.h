@@ -123,7 +123,7 @@ class PrefixCache {
     std::string session;     // whose latest two it is one of, or ""
     size_t own_bytes = 0;    // beside what the cache holds
     uint64_t last_used = 0;  // on clock_
-    bool shared = false;  // several continuations began with it
+    bool shared = false;     // several continuations began with it
     std::chrono::steady_clock::time_point used_at = std::chrono::steady_clock::now();
     uint64_t worth() const {
       return last_used + (session.empty() ? 0 : kSessionUses) + (shared ? kSharedUses : 0);

@@ -193,7 +193,7 @@ def test_more_prompt_tokens_than_may_wait_are_429():
                 complete(server, prompt_of(4, 21), max_tokens=2)
             waiting.submit("rest", prompt_of(5, 20), max_tokens=2)
             assert gauge(server, "cohort_waiting_tokens") == 100
-        assert waiting.join() == ["long", "most", "rest"]
+        assert sorted(waiting.join()) == ["long", "most", "rest"]
 
 
 # Who goes first
@@ -212,7 +212,7 @@ def test_a_clients_flood_does_not_hold_up_another(single):
     queued = metrics_of(single)["cohort_queue_seconds"]["_count"]
     waiting = Waiting(single)
     with occupied(single):
-        for i in range(30):
+        for _ in range(30):
             waiting.submit("flood", prompt, key="a", max_tokens=2)
         waiting.submit("other", prompt, key="b", max_tokens=2)
     done = waiting.join()
@@ -226,9 +226,11 @@ def test_a_clients_flood_does_not_hold_up_another(single):
 def test_high_priority_overtakes(single, high):
     waiting = Waiting(single)
     with occupied(single):
-        waiting.submit("low", prompt_of(1, 20), max_tokens=4, extra_body={"priority": "low"})
-        for i in range(5):
-            waiting.submit("normal", prompt_of(1, 20), max_tokens=4)
-        waiting.submit("high", prompt_of(1, 20), max_tokens=4, **high)
+        waiting.submit("low", prompt_of(1, 20), max_tokens=16, extra_body={"priority": "low"})
+        for _ in range(5):
+            waiting.submit("normal", prompt_of(1, 20), max_tokens=16)
+        waiting.submit("high", prompt_of(1, 20), max_tokens=16, **high)
     done = waiting.join()
-    assert done[0] == "high" and done[-1] == "low" and len(done) == 7
+    assert len(done) == 7
+    # Threads may note two answers that came one after the other the other way round.
+    assert done.index("high") <= 1 and done.index("low") >= 5, done
