@@ -69,6 +69,8 @@ async def attack(server, args):
     result = {"calm_ms": 1000 * calm, "ttft_s": first - long.sent, "whole_s": whole_s,
               "outlasted": min(stream.arrivals[-1] for stream in streams) > first,
               "gaps": len(gaps), "worst_ms": 1000 * max(gaps)}
+    came = sum(long.sent < arrival <= first for stream in streams for arrival in stream.arrivals)
+    result["pace"] = calm * came / len(streams) / (first - long.sent)
     result |= {f"p{percent}": percentile(gaps, percent) / calm for percent in PERCENTILES}
     return result | {"worst_to_end": max(gap for stream in streams
                                          for gap in stream.gaps(long.sent, long.ended)) / calm}
@@ -131,6 +133,7 @@ def sample(server, args):
 # What a sample holds, as columns: title, name, digits.
 ATTACK = [("median gap before, ms", "calm_ms", 1), ("p50 ×", "p50", 2), ("p95 ×", "p95", 2), ("p99 ×", "p99", 2),
           ("max ×", "p100", 2), ("max to its end ×", "worst_to_end", 2), ("max, ms", "worst_ms", 0),
+          ("pace during, of before", "pace", 3),
           ("TTFT, s", "ttft_s", 2)]
 WHOLE = [("mixed, s", "whole_s", 1), ("streams one by one, s", "one_by_one_s", 1),
          ("streams at once, s", "at_once_s", 1), ("long prompt alone, s", "long_s", 2),

@@ -8,8 +8,10 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -44,6 +46,7 @@ class Server:
             fail(f"{command[0]} is not there; `make build` builds cohort")
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # not without the server
         asyncio.run(self.wait_until_ready())
         return self
 
