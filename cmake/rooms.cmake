@@ -13,19 +13,26 @@ cohort_room(kv SOURCES kv/*.cpp kv/codecs/*.cpp DEPENDS cohort_kernels_cpu)
 cohort_room(checkpoint SOURCES model/checkpoint.cpp model/gguf.cpp model/gguf_metadata.cpp
   model/quantization.cpp model/safetensors.cpp model/tensor_view.cpp
   DEPENDS cohort_base)
-# The parts of the engine that touch no array: what a caller sees, what plans, what samples.
-cohort_room(engine_plan SOURCES engine/request.cpp engine/stream.cpp engine/scheduler.cpp engine/sampler.cpp
-  DEPENDS cohort_kernels_cpu)
 cohort_room(text SOURCES text/*.cpp DEPENDS cohort_base textkit)
-cohort_room(api SOURCES api/*.cpp DEPENDS cohort_engine_plan cohort_kv)
+# What a caller sees of the engine.
+cohort_room(engine_calls SOURCES engine/request.cpp engine/stream.cpp DEPENDS cohort_kv)
+# All of the engine but the forward of a real model.
+cohort_room(engine SOURCES engine/admission.cpp engine/engine.cpp engine/iteration_trace.cpp
+  engine/logprobs.cpp engine/loop.cpp
+  engine/prefill_policy.cpp engine/row.cpp engine/sampler.cpp engine/scheduler.cpp
+  engine/token_budget.cpp engine/waiting_line.cpp
+  DEPENDS cohort_engine_calls cohort_store cohort_text)
+cohort_room(api SOURCES api/*.cpp DEPENDS cohort_engine_calls)
 cohort_room(http SOURCES http/*.cpp DEPENDS cohort_api)
 if(COHORT_SANITIZE STREQUAL "thread")
   # Asio's fences only back up its locks, and the thread sanitizer does not know fences.
   target_compile_definitions(cohort_http PUBLIC BOOST_ASIO_DISABLE_FENCED_BLOCK)
 endif()
 
-# The part of the store room that finds and downloads models.
+# The store room: what keeps prefixes of rows, and what finds and downloads models.
 find_package(CURL REQUIRED)
+find_package(SQLite3 REQUIRED)
+cohort_room(store SOURCES store/*.cpp store/ssd/*.cpp DEPENDS cohort_kv SQLite::SQLite3)
 cohort_room(hub SOURCES store/hub/*.cpp DEPENDS cohort_base CURL::libcurl)
 
 if(COHORT_MLX)
@@ -34,13 +41,12 @@ if(COHORT_MLX)
   cohort_room(model SOURCES model/config_reader.cpp model/decoder.cpp model/feed.cpp model/registry.cpp
     model/rope_config.cpp model/source.cpp model/weights.cpp model/families/*.cpp
     DEPENDS cohort_kv cohort_nn cohort_checkpoint)
-  cohort_room(engine SOURCES engine/row.cpp engine/engine.cpp
-    DEPENDS cohort_engine_plan cohort_model cohort_text)
-  cohort_room(serving SOURCES serving/*.cpp DEPENDS cohort_engine)
+  cohort_room(engine_model SOURCES engine/model_forward.cpp DEPENDS cohort_engine cohort_model)
+  cohort_room(serving SOURCES serving/*.cpp DEPENDS cohort_engine_model)
 endif()
 
-cohort_room(app_plumbing SOURCES app/command_line.cpp app/cli_pull.cpp app/cli_ls.cpp
-  app/version.cpp DEPENDS cohort_hub)
+cohort_room(app_plumbing SOURCES app/command_line.cpp app/cli_cache.cpp app/cli_pull.cpp
+  app/cli_ls.cpp app/version.cpp DEPENDS cohort_hub cohort_store)
 target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_VERSION="${PROJECT_VERSION}")
 if(COHORT_MLX)
   target_compile_definitions(cohort_app_plumbing PRIVATE COHORT_WITH_MLX)

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ make cmake ninja-build ccache git ca-certificates python3 python3-pip python3-venv
   libboost1.81-dev libfmt-dev libcli11-dev libtomlplusplus-dev libcurl4-openssl-dev libssl-dev
-  libgtest-dev clang libclang-rt-14-dev)
+  libsqlite3-dev libgtest-dev clang libclang-rt-14-dev)
 
 missing=()
 for package in "${packages[@]}"; do

@@ -48,10 +48,20 @@ void read_prompt(const Reading& reading) {
   }
 }
 
-constexpr Field kFields[] = {{"prompt", read_prompt}};
+/// OpenAI takes up to 5; the clients that score with completions ask for more.
+void read_logprobs(const Reading& reading) {
+  reading.draft.request.top_logprobs =
+      static_cast<int>(read_integer(reading.value, reading.name, 0, kTopLogprobsMax));
+}
+
+constexpr Field kFields[] = {{"prompt", read_prompt}, {"logprobs", read_logprobs}};
 
 json::object text_part(std::string_view text) {
   return {{"text", text}};
+}
+
+json::object empty_part() {
+  return text_part("");
 }
 
 constexpr AnswerShape kShape{.id_prefix = "cmpl-",
@@ -59,7 +69,9 @@ constexpr AnswerShape kShape{.id_prefix = "cmpl-",
                              .chunk_object = "text_completion",
                              .whole = text_part,
                              .piece = text_part,
-                             .opening = nullptr};
+                             .opening = nullptr,
+                             .closing = empty_part,
+                             .logprobs = completion_logprobs};
 
 }  // namespace
 
@@ -71,13 +83,15 @@ Draft read_completion(const json::object& body, const serving::ModelInfo& model)
   return draft;
 }
 
-Outcome completion(serving::ModelService& service, std::string_view body) {
+Outcome completion(serving::ModelService& service, const Call& call) {
   require_ready(service);
-  Draft draft = read_completion(parse_object(body), service.info());
-  const auto* text = std::get_if<std::string>(&draft.prompt);
-  std::vector<int32_t> prompt =
-      text ? service.tokenize(*text) : std::get<std::vector<int32_t>>(std::move(draft.prompt));
-  return generate(service, std::move(draft), std::move(prompt), "prompt", kShape);
+  Draft draft = traced(call.trace.get(), "request.body_parse",
+                       [&] { return read_completion(parse_object(call.body), service.info()); });
+  std::vector<int32_t> prompt = traced(call.trace.get(), "request.prompt", [&] {
+    const auto* text = std::get_if<std::string>(&draft.prompt);
+    return text ? service.tokenize(*text) : std::get<std::vector<int32_t>>(std::move(draft.prompt));
+  });
+  return generate(service, call, std::move(draft), std::move(prompt), "prompt", kShape);
 }
 
 }  // namespace cohort::api

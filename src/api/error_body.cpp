@@ -33,6 +33,8 @@ int status_of(ErrorKind kind) {
       return 400;
     case ErrorKind::kNotFound:
       return 404;
+    case ErrorKind::kTooLarge:
+      return 413;
     case ErrorKind::kOverloaded:
       return 429;
     case ErrorKind::kUnavailable:

@@ -4,21 +4,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
+#include <iterator>
+#include <utility>
 
 #include "api/error_body.h"
 #include "api/json_input.h"
+#include "api/priority.h"
+#include "base/random_hex.h"
 
 namespace cohort::api {
 
 namespace json = boost::json;
 
 namespace {
-
-std::string new_id(std::string_view prefix) {
-  std::random_device random;
-  return fmt::format("{}{:08x}{:08x}{:08x}", prefix, random(), random(), random());
-}
 
 int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
@@ -55,20 +53,26 @@ std::optional<Error> failure_of(const engine::TokenEvent& event) {
   return std::nullopt;
 }
 
-json::object usage(size_t prompt_tokens, size_t completion_tokens) {
+json::object usage(const engine::Stream& stream, size_t completion_tokens) {
+  const size_t prompt_tokens = stream.prompt_tokens();
   return {{"prompt_tokens", prompt_tokens},
           {"completion_tokens", completion_tokens},
           {"total_tokens", prompt_tokens + completion_tokens},
-          {"prompt_tokens_details", json::object{{"cached_tokens", 0}}},
+          {"prompt_tokens_details", json::object{{"cached_tokens", stream.cached_tokens()}}},
           {"completion_tokens_details", json::object{{"reasoning_tokens", 0}}}};
 }
 
-json::object choice(json::object part, json::value finish_reason) {
-  json::object result{{"index", 0}};
+json::object choice(int index, json::object part, json::value logprobs, json::value finish_reason) {
+  json::object result{{"index", index}};
   for (auto& [key, value] : part) result[key] = std::move(value);
-  result["logprobs"] = nullptr;
+  result["logprobs"] = std::move(logprobs);
   result["finish_reason"] = std::move(finish_reason);
   return result;
+}
+
+json::value logprobs_of(const AnswerShape& shape, const AnswerHead& head,
+                        std::span<const PlacedScore> scores) {
+  return head.scorer == nullptr ? json::value(nullptr) : shape.logprobs(scores, *head.scorer);
 }
 
 json::object body(std::string_view object, const AnswerHead& head, json::array choices) {
@@ -103,18 +107,25 @@ void require_ready(const serving::ModelService& service) {
   }
 }
 
-Outcome generate(serving::ModelService& service, Draft draft, std::vector<int32_t> prompt,
-                 std::string_view prompt_field, const AnswerShape& shape) {
+Outcome generate(serving::ModelService& service, const Call& call, Draft draft,
+                 std::vector<int32_t> prompt, std::string_view prompt_field,
+                 const AnswerShape& shape) {
   const serving::ModelInfo& info = service.info();
-  AnswerHead head{.id = new_id(shape.id_prefix),
+  AnswerHead head{.id = fmt::format("{}{}", shape.id_prefix, random_hex(24)),
                   .model = resolve_model(draft.model, info),
-                  .created_unix_s = unix_seconds()};
-  draft.request.id = head.id;
+                  .created_unix_s = unix_seconds(),
+                  .choices = static_cast<size_t>(draft.request.choices),
+                  .scorer = draft.request.top_logprobs ? &service : nullptr};
+  const engine::Priority of_header = read_priority_header(call.priority);
+  draft.request.id = call.request_id;
+  draft.request.client = call.client;
+  draft.request.priority = draft.priority.value_or(of_header);
+  draft.request.trace = call.trace;
   draft.request.prompt = std::move(prompt);
   draft.request.prompt_field = prompt_field;
   std::shared_ptr<engine::Stream> stream = service.submit(std::move(draft.request));
   head.seed = stream->seed();
-  head.prompt_tokens = stream->prompt_tokens();
+  head.stream = stream;
   if (!draft.stream) {
     return Deferred{.stream = std::move(stream),
                     .complete = [&shape, head = std::move(head)](const Events& all) {
@@ -127,46 +138,68 @@ Outcome generate(serving::ModelService& service, Draft draft, std::vector<int32_
 }
 
 Reply whole_answer(const AnswerShape& shape, const AnswerHead& head, const Events& all) {
-  check(!all.empty() && all.back().finish, "an answer is complete when its stream has finished");
+  check(!all.empty() && all.back().last, "an answer is complete when its stream has finished");
   if (const auto failure = failure_of(all.back())) return error_reply(*failure);
-  std::string text;
+  struct Choice {
+    std::string text;
+    TextPosition position;
+    std::vector<PlacedScore> scores;
+    json::value finish;
+  };
+  std::vector<Choice> choices(head.choices);
   size_t completion_tokens = 0;
   for (const engine::TokenEvent& event : all) {
-    text += event.text;
+    Choice& choice = choices.at(static_cast<size_t>(event.choice));
+    choice.text += event.text;
     completion_tokens += event.ids.size();
+    if (head.scorer != nullptr) {
+      std::ranges::move(choice.position.place(event, *head.scorer),
+                        std::back_inserter(choice.scores));
+    }
+    if (event.finish) choice.finish = finish_name(*event.finish);
   }
-  json::object answer =
-      body(shape.object, head, {choice(shape.whole(text), finish_name(*all.back().finish))});
-  answer["usage"] = usage(head.prompt_tokens, completion_tokens);
+  json::array list;
+  for (Choice& one : choices) {
+    list.push_back(choice(static_cast<int>(list.size()), shape.whole(one.text),
+                          logprobs_of(shape, head, one.scores), std::move(one.finish)));
+  }
+  json::object answer = body(shape.object, head, std::move(list));
+  answer["usage"] = usage(*head.stream, completion_tokens);
   return {.body = json::serialize(answer)};
 }
 
 std::string ChunkWriter::write(const Events& arrived) {
   std::string out;
-  if (!opened_ && shape_.opening) write_choice(shape_.opening(), nullptr, out);
-  opened_ = true;
   for (const engine::TokenEvent& event : arrived) write_event(event, out);
   return out;
 }
 
 void ChunkWriter::write_event(const engine::TokenEvent& event, std::string& out) {
-  completion_tokens_ += event.ids.size();
-  if (!event.text.empty()) write_choice(shape_.piece(event.text), nullptr, out);
-  if (!event.finish) return;
-  if (const auto failure = failure_of(event)) return append_event(error_body(*failure), out);
-  write_choice(shape_.piece(""), finish_name(*event.finish), out);
-  if (include_usage_) {
-    json::object chunk = body(shape_.chunk_object, head_, {});
-    chunk["usage"] = usage(head_.prompt_tokens, completion_tokens_);
-    append_event(json::serialize(chunk), out);
+  const auto write_part = [&](json::object part, json::value logprobs, json::value finish) {
+    write_chunk({choice(event.choice, std::move(part), std::move(logprobs), std::move(finish))},
+                nullptr, out);
+  };
+  Choice& state = choices_.at(static_cast<size_t>(event.choice));
+  if (!std::exchange(state.opened, true) && shape_.opening) {
+    write_part(shape_.opening(), nullptr, nullptr);
   }
+  completion_tokens_ += event.ids.size();
+  std::vector<PlacedScore> scores;
+  if (head_.scorer != nullptr) scores = state.position.place(event, *head_.scorer);
+  if (!event.text.empty() || !scores.empty()) {
+    write_part(shape_.piece(event.text),
+               scores.empty() ? json::value(nullptr) : logprobs_of(shape_, head_, scores), nullptr);
+  }
+  if (const auto failure = failure_of(event)) return append_event(error_body(*failure), out);
+  if (event.finish) write_part(shape_.closing(), nullptr, finish_name(*event.finish));
+  if (!event.last) return;
+  if (include_usage_) write_chunk({}, usage(*head_.stream, completion_tokens_), out);
   append_event("[DONE]", out);
 }
 
-void ChunkWriter::write_choice(json::object part, json::value finish_reason, std::string& out) {
-  json::object chunk =
-      body(shape_.chunk_object, head_, {choice(std::move(part), std::move(finish_reason))});
-  if (include_usage_) chunk["usage"] = nullptr;
+void ChunkWriter::write_chunk(json::array choices, json::value usage, std::string& out) {
+  json::object chunk = body(shape_.chunk_object, head_, std::move(choices));
+  if (include_usage_) chunk["usage"] = std::move(usage);
   append_event(json::serialize(chunk), out);
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "api/generation_fields.h"
+#include "api/logprobs.h"
 #include "api/route.h"
 #include "serving/model_service.h"
 
@@ -20,6 +21,9 @@ struct AnswerShape {
   boost::json::object (*whole)(std::string_view text);
   boost::json::object (*piece)(std::string_view text);
   boost::json::object (*opening)();  // the part of a first chunk; null = no such chunk
+  boost::json::object (*closing)();  // the part of a last chunk
+  boost::json::object (*logprobs)(std::span<const PlacedScore> scores,
+                                  const serving::ModelService& service);
 };
 
 /// What every body and chunk of one answer repeats.
@@ -28,39 +32,51 @@ struct AnswerHead {
   std::string model;
   int64_t created_unix_s = 0;
   uint64_t seed = 0;
-  size_t prompt_tokens = 0;
+  std::shared_ptr<const engine::Stream> stream = nullptr;
+  size_t choices = 1;
+  const serving::ModelService* scorer = nullptr;  // says what tokens stand for; null = no logprobs
 };
 
 /// Throws kUnavailable unless the model can take requests.
 void require_ready(const serving::ModelService& service);
 
-/// Submits a draft whose prompt is tokenized, and says how to word the answer.
+/// Submits the draft of a call whose prompt is tokenized, and says how to word the answer.
 ///   prompt_field  the field that the error about a prompt that is too long names
 ///   throws        kNotFound (model), whatever submit() throws
-Outcome generate(serving::ModelService& service, Draft draft, std::vector<int32_t> prompt,
-                 std::string_view prompt_field, const AnswerShape& shape);
+Outcome generate(serving::ModelService& service, const Call& call, Draft draft,
+                 std::vector<int32_t> prompt, std::string_view prompt_field,
+                 const AnswerShape& shape);
 
 /// The body of a complete answer, or the error that ended it.
 Reply whole_answer(const AnswerShape& shape, const AnswerHead& head, const Events& all);
 
 /// Turns the events of one stream into server-sent events, in order:
-/// an opening chunk, one chunk per piece of text, one with the finish reason, one with the usage
-/// if asked for, "[DONE]". A failure is one {"error"} event, and no "[DONE]".
+/// of each choice an opening chunk, one chunk per piece of text or of logprobs, and one with the
+/// finish reason; after all choices one chunk with the usage if asked for, and "[DONE]". A failure
+/// is one {"error"} event, and no "[DONE]".
 class ChunkWriter {
  public:
   ChunkWriter(const AnswerShape& shape, AnswerHead head, bool include_usage)
-      : shape_(shape), head_(std::move(head)), include_usage_(include_usage) {}
+      : shape_(shape),
+        head_(std::move(head)),
+        include_usage_(include_usage),
+        choices_(head_.choices) {}
 
   std::string write(const Events& arrived);
 
  private:
+  struct Choice {
+    bool opened = false;
+    TextPosition position;
+  };
+
   void write_event(const engine::TokenEvent& event, std::string& out);
-  void write_choice(boost::json::object part, boost::json::value finish_reason, std::string& out);
+  void write_chunk(boost::json::array choices, boost::json::value usage, std::string& out);
 
   const AnswerShape& shape_;  // static
   const AnswerHead head_;
   const bool include_usage_;
-  bool opened_ = false;
+  std::vector<Choice> choices_;
   size_t completion_tokens_ = 0;
 };
 

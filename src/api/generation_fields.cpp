@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "api/json_input.h"
+#include "api/priority.h"
 #include "base/error.h"
 
 namespace cohort::api {
@@ -18,6 +19,7 @@ namespace {
 constexpr size_t kStopStringsMax = 16;
 constexpr size_t kStopBytesMax = 4096;
 constexpr size_t kLogitBiasMax = 1024;
+constexpr int kChoicesMax = 128;
 
 void add_stop(const json::value& value, std::string_view name, Draft& draft) {
   const std::string_view text = read_text(value, name);
@@ -45,6 +47,16 @@ void read_model(const Reading& reading) {
 
 void read_max_tokens(const Reading& reading) {
   reading.draft.request.max_tokens = read_integer(reading.value, reading.name, 1);
+}
+
+void read_n(const Reading& reading) {
+  reading.draft.request.choices = static_cast<int>(read_integer(
+      reading.value, reading.name, 1, std::min(kChoicesMax, reading.model.choices_max)));
+}
+
+void read_best_of(const Reading& reading) {
+  reading.draft.best_of =
+      static_cast<int>(read_integer(reading.value, reading.name, 1, kChoicesMax));
 }
 
 void read_temperature(const Reading& reading) {
@@ -126,6 +138,18 @@ void read_logit_bias(const Reading& reading) {
   }
 }
 
+void read_session(const Reading& reading) {
+  reading.draft.request.session = read_text(reading.value, reading.name);
+}
+
+void read_cache_salt(const Reading& reading) {
+  reading.draft.request.cache_salt = read_text(reading.value, reading.name);
+}
+
+void read_cache_prompt(const Reading& reading) {
+  reading.draft.request.cache_prompt = read_bool(reading.value, reading.name);
+}
+
 void read_ignore_eos(const Reading& reading) {
   reading.draft.request.ignore_eos = read_bool(reading.value, reading.name);
 }
@@ -135,6 +159,10 @@ void read_kv_quant(const Reading& reading) {
   kv::KvScheme scheme;
   kv::set_quantization(scheme, words);  // throws if there is no such thing
   reading.draft.request.kv_quant = words;
+}
+
+void read_own_priority(const Reading& reading) {
+  reading.draft.priority = read_priority(reading.value, reading.name);
 }
 
 void read_stream(const Reading& reading) {
@@ -161,10 +189,27 @@ void read_stream_options(const Reading& reading) {
   }
 }
 
+/// What two fields say together, which may come in any order.
+void settle(Draft& draft) {
+  if (draft.max_completion_tokens) {
+    if (draft.request.max_tokens && draft.request.max_tokens != draft.max_completion_tokens) {
+      refuse("max_completion_tokens",
+             "max_tokens and max_completion_tokens differ: send one of them");
+    }
+    draft.request.max_tokens = draft.max_completion_tokens;
+  }
+  if (draft.best_of != 1 && draft.best_of != draft.request.choices) {
+    refuse_unsupported("best_of", fmt::format("best_of supports only 1 and n, which is {}",
+                                              draft.request.choices));
+  }
+}
+
 /// What every generation takes.
 constexpr Field kShared[] = {
     {"model", read_model},
     {"max_tokens", read_max_tokens},
+    {"n", read_n},
+    {"best_of", read_best_of},
     {"temperature", read_temperature},
     {"top_p", read_top_p},
     {"top_k", read_top_k},
@@ -177,6 +222,11 @@ constexpr Field kShared[] = {
     {"logit_bias", read_logit_bias},
     {"ignore_eos", read_ignore_eos},
     {"kv_quant", read_kv_quant},
+    {"cache_prompt", read_cache_prompt},
+    {"cache_salt", read_cache_salt},
+    {"prompt_cache_key", read_session},
+    {"session_id", read_session},
+    {"priority", read_own_priority},
     {"stream", read_stream},
     {"stream_options", read_stream_options},
 };
@@ -213,13 +263,7 @@ Draft read_fields(const json::object& body, std::span<const Field> own,
           std::string(shortened(name)), "unknown_parameter");
     }
   }
-  if (draft.max_completion_tokens) {
-    if (draft.request.max_tokens && draft.request.max_tokens != draft.max_completion_tokens) {
-      refuse("max_completion_tokens",
-             "max_tokens and max_completion_tokens differ: send one of them");
-    }
-    draft.request.max_tokens = draft.max_completion_tokens;
-  }
+  settle(draft);
   return draft;
 }
 

@@ -23,9 +23,15 @@ struct Draft {
   std::variant<std::monostate, std::string, std::vector<int32_t>> prompt;
   engine::Request request;
   std::optional<int64_t> max_completion_tokens;  // the newer name of max_tokens
+  std::optional<engine::Priority> priority;      // absent = what the head of the call says
+  int best_of = 1;
+  bool logprobs = false;  // a chat asks for them; request.top_logprobs says how many
   bool stream = false;
   bool include_usage = false;
 };
+
+/// Alternatives to a token that a request may ask for.
+constexpr int kTopLogprobsMax = 20;
 
 /// One value being read into a draft.
 struct Reading {

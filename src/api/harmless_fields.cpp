@@ -71,16 +71,10 @@ constexpr HarmlessField kHarmless[] = {
     {"metadata", any_object, "an object"},
     {"store", is_false, "false"},
     {"service_tier", default_tier, "'auto' or 'default'"},
-    {"prompt_cache_key", any_text, "a string"},
     {"prompt_cache_retention", any_text, "a string"},
-    {"cache_prompt", any_bool, "true or false"},
-    // One plain text answer.
-    {"n", is_one, "1"},
-    {"best_of", is_one, "1"},
+    // Plain text.
     {"echo", is_false, "false"},
     {"suffix", empty_text, "an empty string"},
-    {"logprobs", is_false, "false"},
-    {"top_logprobs", is_zero, "0"},
     {"modalities", only_text, "['text']"},
     {"response_format", text_format, "{'type': 'text'}"},
     {"reasoning_effort", is_none, "'none'"},

@@ -6,22 +6,25 @@
 
 #include "api/generation_fields.h"
 #include "api/route.h"
+#include "base/trace.h"
 #include "serving/model_service.h"
 
 namespace cohort::api {
 
-/// The OpenAI protocol: chat completions, completions, models; and /health, /stats.
-///   service  outlives the routes
-std::vector<Route> openai_routes(serving::ModelService& service);
+/// The OpenAI protocol: chat completions, completions, models; and what to watch a server by.
+///   service, tracer  outlive the routes; no tracer is one that is off
+std::vector<Route> openai_routes(serving::ModelService& service, const Tracer* tracer = nullptr);
 
 // One function per endpoint; openai_routes says their paths. All throw Error.
 
-Outcome chat_completion(serving::ModelService& service, std::string_view body);
-Outcome completion(serving::ModelService& service, std::string_view body);
+Outcome chat_completion(serving::ModelService& service, const Call& call);
+Outcome completion(serving::ModelService& service, const Call& call);
 Reply list_models(const serving::ModelService& service);
 Reply show_model(const serving::ModelService& service, std::string_view id);
 Reply show_health(const serving::ModelService& service);
 Reply show_stats(const serving::ModelService& service);
+Reply show_metrics(const serving::ModelService& service);
+Reply show_traces(const Tracer* tracer);
 
 // The reading halves of the two generating endpoints.
 

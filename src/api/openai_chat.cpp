@@ -132,8 +132,28 @@ void read_max_completion_tokens(const Reading& reading) {
   reading.draft.max_completion_tokens = read_integer(reading.value, reading.name, 1);
 }
 
+void read_logprobs(const Reading& reading) {
+  reading.draft.logprobs = read_bool(reading.value, reading.name);
+}
+
+void read_top_logprobs(const Reading& reading) {
+  reading.draft.request.top_logprobs =
+      static_cast<int>(read_integer(reading.value, reading.name, 0, kTopLogprobsMax));
+}
+
+/// logprobs and top_logprobs may come in any order. Clients send a top_logprobs of 0 for "none".
+void settle_logprobs(Draft& draft) {
+  std::optional<int>& top = draft.request.top_logprobs;
+  if (!draft.logprobs && top.value_or(0) > 0) {
+    refuse("top_logprobs", "top_logprobs needs logprobs to be true");
+  }
+  top = draft.logprobs ? std::optional(top.value_or(0)) : std::nullopt;
+}
+
 constexpr Field kFields[] = {
     {"messages", read_messages},
+    {"logprobs", read_logprobs},
+    {"top_logprobs", read_top_logprobs},
     {"max_completion_tokens", read_max_completion_tokens},
     {"chat_template_kwargs", read_template_kwargs},
 };
@@ -144,13 +164,15 @@ json::object message_part(std::string_view text) {
 }
 
 json::object delta_part(std::string_view text) {
-  json::object delta;
-  if (!text.empty()) delta["content"] = text;
-  return {{"delta", std::move(delta)}};
+  return {{"delta", json::object{{"content", text}}}};
 }
 
 json::object role_part() {
   return {{"delta", json::object{{"role", "assistant"}, {"content", ""}}}};
+}
+
+json::object empty_part() {
+  return {{"delta", json::object{}}};
 }
 
 constexpr AnswerShape kShape{.id_prefix = "chatcmpl-",
@@ -158,7 +180,9 @@ constexpr AnswerShape kShape{.id_prefix = "chatcmpl-",
                              .chunk_object = "chat.completion.chunk",
                              .whole = message_part,
                              .piece = delta_part,
-                             .opening = role_part};
+                             .opening = role_part,
+                             .closing = empty_part,
+                             .logprobs = chat_logprobs};
 
 }  // namespace
 
@@ -167,15 +191,18 @@ Draft read_chat(const json::object& body, const serving::ModelInfo& model) {
   if (!draft.conversation) {
     refuse("messages", "messages is required", "missing_required_parameter");
   }
+  settle_logprobs(draft);
   draft.conversation->template_kwargs_json = std::move(draft.template_kwargs_json);
   return draft;
 }
 
-Outcome chat_completion(serving::ModelService& service, std::string_view body) {
+Outcome chat_completion(serving::ModelService& service, const Call& call) {
   require_ready(service);
-  Draft draft = read_chat(parse_object(body), service.info());
-  std::vector<int32_t> prompt = service.render(*draft.conversation);
-  return generate(service, std::move(draft), std::move(prompt), "messages", kShape);
+  Draft draft = traced(call.trace.get(), "request.body_parse",
+                       [&] { return read_chat(parse_object(call.body), service.info()); });
+  std::vector<int32_t> prompt = traced(call.trace.get(), "request.prompt",
+                                       [&] { return service.render(*draft.conversation); });
+  return generate(service, call, std::move(draft), std::move(prompt), "messages", kShape);
 }
 
 }  // namespace cohort::api

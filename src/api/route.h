@@ -2,11 +2,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/trace.h"
 #include "engine/stream.h"
 
 namespace cohort::api {
@@ -14,14 +16,19 @@ namespace cohort::api {
 /// One request as a handler sees it.
 struct Call {
   std::string body;
-  std::string path_rest;  // what the route's trailing '*' matched, percent-decoded
+  std::string path_rest = {};   // what the route's trailing '*' matched, percent-decoded
+  std::string request_id = {};  // the caller's name for it, or one of ours
+  std::string client = {};      // who asks: a digest of the key that was sent; "" = none was
+  std::optional<std::string> priority = {};  // the header X-Priority
+  std::shared_ptr<Trace> trace = {};         // null = off
 };
 
 /// A complete answer.
 struct Reply {
   int status = 200;
-  std::string body;  // JSON
+  std::string body;
   std::vector<std::pair<std::string, std::string>> headers = {};
+  std::string content_type = "application/json";
 };
 
 using Events = std::vector<engine::TokenEvent>;
@@ -53,6 +60,7 @@ struct Route {
   std::string path;
   Work work;
   std::function<Outcome(const Call&)> handle;
+  bool traced = false;  // its calls have a trace, if traces are on
 };
 
 }  // namespace cohort::api

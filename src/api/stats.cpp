@@ -20,19 +20,27 @@ json::object describe(const kv::SchemeSummary& scheme) {
 }
 
 Reply show_stats(const serving::ModelService& service) {
-  const serving::ServiceStats stats = service.stats();
+  const engine::EngineStats& stats = service.stats();
+  const serving::ModelInfo& info = service.info();
   json::array schemes;
   for (const kv::SchemeSummary& scheme : service.kv_schemes()) schemes.push_back(describe(scheme));
-  return {.body = json::serialize(json::object{{"rows", stats.rows},
-                                               {"waiting", stats.waiting},
-                                               {"iterations", stats.iterations},
-                                               {"failed_forwards", stats.failed_forwards},
-                                               {"kv",
-                                                {{"scheme", stats.kv_scheme},
-                                                 {"by_request", stats.kv_by_request},
-                                                 {"used_bytes", stats.kv_used_bytes},
-                                                 {"held_bytes", stats.kv_held_bytes},
-                                                 {"schemes", std::move(schemes)}}}})};
+  const json::object kv{{"scheme", info.kv_scheme},
+                        {"by_request", info.kv_by_request},
+                        {"used_bytes", stats.kv_used_bytes.load()},
+                        {"held_bytes", stats.kv_held_bytes.load()},
+                        {"schemes", std::move(schemes)}};
+  const json::object prefixes{
+      {"entries", stats.prefixes.load()},           {"bytes", stats.prefix_bytes.load()},
+      {"hits", stats.prefix_hits.load()},           {"misses", stats.prefix_misses.load()},
+      {"evictions", stats.prefix_evictions.load()}, {"cached_tokens", stats.cached_tokens.load()}};
+  return {.body = json::serialize(json::object{{"rows", stats.rows.load()},
+                                               {"waiting", stats.waiting.load()},
+                                               {"parked", stats.parked.load()},
+                                               {"preemptions", stats.preemptions.load()},
+                                               {"iterations", stats.iterations.load()},
+                                               {"failed_forwards", stats.failed_forwards.load()},
+                                               {"kv", kv},
+                                               {"prefix_cache", prefixes}})};
 }
 
 }  // namespace cohort::api

@@ -50,7 +50,7 @@ int run_bench(const Settings& settings, const BenchOptions& options) {
   kv::KvMemory memory(model->shape().layers);
   const auto feed = [&](kv::RowCache& cache, int64_t tokens) {
     model::feed(cpu, cache, std::span(ids).first(static_cast<size_t>(tokens)),
-                settings.prefill_chunk_tokens,
+                prefill_chunk(settings),
                 [&](const model::TokenGroup& group) { forward(*model, group); });
   };
   {

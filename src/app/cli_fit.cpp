@@ -84,10 +84,10 @@ int run_fit(const Settings& settings, const FitOptions& options) {
                         : static_cast<size_t>(kUsableShare * static_cast<double>(machine_bytes()));
   const size_t weights = model::packed_bytes(checkpoint);
   const size_t working =
-      shape.working_bytes_per_token * static_cast<size_t>(settings.prefill_chunk_tokens);
+      shape.working_bytes_per_token * static_cast<size_t>(prefill_chunk(settings));
   const size_t program = kProgramBytes + kTokenBytes * static_cast<size_t>(shape.vocab_size);
   const size_t room = memory - std::min(memory, weights + program + working);
-  const std::vector<Fit> all = fits(scheme, shape, room, settings.prefill_chunk_tokens);
+  const std::vector<Fit> all = fits(scheme, shape, room, prefill_chunk(settings));
   if (options.json) {
     boost::json::array schemes;
     for (const Fit& fit : all) schemes.push_back(as_json(fit));
@@ -109,7 +109,7 @@ int run_fit(const Settings& settings, const FitOptions& options) {
       "{:.0f} MB are left for keys and values.\n\n",
       settings.model, mb(memory),
       options.memory_mb ? "" : fmt::format(" ({:.0f} % of this machine)", 100 * kUsableShare),
-      mb(weights), mb(program), settings.prefill_chunk_tokens, mb(working), mb(room));
+      mb(weights), mb(program), prefill_chunk(settings), mb(working), mb(room));
   print_table(all, shape.context_tokens);
   return 0;
 }

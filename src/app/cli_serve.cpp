@@ -11,19 +11,28 @@
 #include "app/commands.h"
 #include "app/loading.h"
 #include "base/say.h"
+#include "base/trace.h"
 #include "http/server.h"
 #include "serving/model_host.h"
 
 namespace cohort::app {
 namespace {
 
-http::ServerOptions server_options(const Settings& settings) {
+http::ServerOptions http_options(const Settings& settings) {
   http::ServerOptions options;
   options.host = settings.host;
   options.port = static_cast<uint16_t>(settings.port);
   options.allowed_origins = settings.allowed_origins;
   options.body_bytes_max = uint64_t(settings.body_limit_mb) << 20;
   options.drain_timeout = std::chrono::seconds(settings.drain_timeout_s);
+  if (settings.log_level >= LogLevel::kWarn) {
+    options.log = [](std::string_view line) { say("cohort: {}\n", line); };
+  }
+  return options;
+}
+
+TracerOptions tracer_options(const Settings& settings) {
+  TracerOptions options{.file = settings.trace, .keep = static_cast<size_t>(settings.debug_traces)};
   if (settings.log_level >= LogLevel::kWarn) {
     options.log = [](std::string_view line) { say("cohort: {}\n", line); };
   }
@@ -80,11 +89,14 @@ void print_invitation(const std::string& url, const std::string& model) {
 
 /// Answers /health with "loading" until the model is there; SIGTERM or SIGINT drains.
 int run_serve(const Settings& settings, const ServeOptions&) {
+  Tracer tracer(tracer_options(settings));               // outlives all that has traces
   const store::LocalModel model = find_model(settings);  // a download ends as programs do
   static StopSignals& stop_signals = *new StopSignals;   // its thread sees the process end
   serving::BindingOptions options = binding_options(settings, model);
   serving::ModelHost service(options.names);
-  http::Server server(api::openai_routes(service), server_options(settings));
+  http::ServerOptions server_options = http_options(settings);
+  server_options.tracer = &tracer;
+  http::Server server(api::openai_routes(service, &tracer), server_options);
   server.start();
   const bool talks = settings.log_level >= LogLevel::kInfo;
   if (talks) say("cohort: loading {}\n", model.path.string());

@@ -71,6 +71,7 @@ Commands:
   fit MODEL                 say which context fits, for each way to store keys and values
   pull MODEL                download a model and print its path
   ls                        list the models on this machine
+  cache ls|verify|gc        list, check or clear the folder of --ssd-cache
 
 MODEL is a folder with safetensors, a .gguf file, a hub id org/name[@revision][:file.gguf], or
 smollm2 (the default) or gemma3-270m.
@@ -155,7 +156,8 @@ class CommandLine {
     define_pull();
     define_ls();
     define_fit();
-    for (Subcommand* sub : {&serve_, &run_, &logits_, &bench_, &pull_, &ls_, &fit_})
+    define_cache();
+    for (Subcommand* sub : {&serve_, &run_, &logits_, &bench_, &pull_, &ls_, &fit_, &cache_})
       add_knobs(*sub);
   }
 
@@ -185,6 +187,7 @@ class CommandLine {
   void define_pull();
   void define_ls();
   void define_fit();
+  void define_cache();
   Invocation invocation() const;
   Invocation run_invocation() const;
 
@@ -196,11 +199,13 @@ class CommandLine {
   Subcommand pull_{nullptr, kPull, {}};
   Subcommand ls_{nullptr, kLs, {}};
   Subcommand fit_{nullptr, kFit, {}};
+  Subcommand cache_{nullptr, kCache, {}};
   RunOptions run_options_;
   LogitsOptions logits_options_;
   BenchOptions bench_options_;
   PullOptions pull_options_;
   FitOptions fit_options_;
+  CacheOptions cache_options_;
 };
 
 void CommandLine::define_serve() {
@@ -304,6 +309,19 @@ void CommandLine::define_fit() {
   fit_.app->add_flag("--json", fit_options_.json, "print one JSON object")->group("Command");
 }
 
+void CommandLine::define_cache() {
+  cache_.app = add(
+      "cache", "ls|verify|gc --ssd-cache DIR [OPTIONS]", "Looks after the SSD cache.",
+      "ls lists the files, verify reads all of them and fails if one is damaged, gc removes what\n"
+      "killed servers left, damaged files, and the least recently used down to --ssd-cache-max.\n"
+      "Servers that use the folder go on meanwhile.\n\n"
+      "Example:\n  cohort cache gc --ssd-cache /var/cache/cohort --ssd-cache-max 8");
+  cache_.app->add_option("ACTION", cache_options_.action, "ls, verify or gc")
+      ->required()
+      ->check(CLI::IsMember({"ls", "verify", "gc"}).description(""))
+      ->group("Arguments");
+}
+
 /// A lone text is the model if it looks like one, else the prompt; --model and --ids settle it.
 Invocation CommandLine::run_invocation() const {
   RunOptions options = run_options_;
@@ -329,6 +347,7 @@ Invocation CommandLine::invocation() const {
   if (logits_.app->parsed()) return {to_sources(logits_, model_of(logits_)), logits_options_};
   if (bench_.app->parsed()) return {to_sources(bench_, model_of(bench_)), bench_options_};
   if (fit_.app->parsed()) return {to_sources(fit_, model_of(fit_)), fit_options_};
+  if (cache_.app->parsed()) return {to_sources(cache_, std::nullopt), cache_options_};
   if (pull_.app->parsed()) return {to_sources(pull_, model_of(pull_)), pull_options_};
   return {to_sources(ls_, std::nullopt), LsOptions{}};
 }

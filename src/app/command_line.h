@@ -13,7 +13,7 @@ namespace cohort::app {
 struct Invocation {
   SettingSources sources;  // flags and --config; the caller adds the environment
   std::variant<ServeOptions, RunOptions, LogitsOptions, BenchOptions, PullOptions, LsOptions,
-               FitOptions>
+               FitOptions, CacheOptions>
       options;
 };
 

@@ -44,6 +44,10 @@ struct FitOptions {
   bool json = false;
 };
 
+struct CacheOptions {
+  std::string action;  // ls, verify or gc
+};
+
 int run_serve(const Settings& settings, const ServeOptions& options);
 int run_run(const Settings& settings, const RunOptions& options);
 int run_logits(const Settings& settings, const LogitsOptions& options);
@@ -51,6 +55,7 @@ int run_bench(const Settings& settings, const BenchOptions& options);
 int run_pull(const Settings& settings, const PullOptions& options);
 int run_ls(const Settings& settings, const LsOptions& options);
 int run_fit(const Settings& settings, const FitOptions& options);
+int run_cache(const Settings& settings, const CacheOptions& options);
 
 /// "cohort 0.1.0 (MLX 0.32.4)".
 std::string version_line();

@@ -30,6 +30,11 @@ store::LocalModel find_model(const Settings& settings) {
                               store::hub_options(environment, settings.download_stall_s));
 }
 
+int64_t prefill_chunk(const Settings& settings) {
+  return settings.prefill_chunk_tokens > 0 ? settings.prefill_chunk_tokens
+                                           : engine::PrefillPolicy::kChunk;
+}
+
 model::LoadOptions load_options(const Settings& settings) {
   return {.exact = settings.exact};
 }
@@ -93,13 +98,19 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
   options.kv = kv_scheme(settings, options.path,
                          settings.kv_quant_by_request ? KvConfig::kAlways : KvConfig::kIfNeeded);
   options.kv_by_request = settings.kv_quant_by_request;
-  if (settings.kv_memory_mb > 0) {
-    options.engine.kv_memory_bytes = static_cast<size_t>(settings.kv_memory_mb) << 20;
+  engine::EngineOptions& engine = options.engine;
+  engine.kv_memory_bytes = static_cast<size_t>(settings.kv_memory_mb) << 20;
+  engine.max_rows = static_cast<size_t>(settings.max_rows);
+  engine.max_waiting = static_cast<size_t>(settings.max_waiting);
+  engine.max_waiting_tokens = static_cast<size_t>(settings.max_waiting_tokens);
+  engine.prefill.chunk = prefill_chunk(settings);
+  engine.prefill.exact = settings.prefill_chunk_tokens > 0;
+  engine.budget = {.itl_target_s = settings.itl_target_ms / 1000.0,
+                   .alone_tokens = settings.prefill_chunk_tokens,
+                   .most_tokens = engine.prefill.chunk};
+  if (settings.prompt_cache_mb) {
+    options.prompt_cache_bytes = static_cast<size_t>(*settings.prompt_cache_mb) << 20;
   }
-  options.engine.max_rows = static_cast<size_t>(settings.max_rows);
-  engine::SchedulerLimits& limits = options.engine.limits;
-  limits.prefill_tokens = settings.prefill_chunk_tokens;
-  limits.mixed_tokens = std::min(limits.mixed_tokens, limits.prefill_tokens);
   options.sampling.temperature = settings.temperature;
   options.sampling.top_p = settings.top_p;
   options.sampling.top_k = settings.top_k;

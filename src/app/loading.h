@@ -13,6 +13,9 @@ namespace cohort::app {
 /// Finds the model of the settings, downloading it first if need be.
 store::LocalModel find_model(const Settings& settings);
 
+/// Prompt tokens that a row is fed at a time.
+int64_t prefill_chunk(const Settings& settings);
+
 model::LoadOptions load_options(const Settings& settings);
 
 /// Whether only the scheme of the settings is asked for, or others may be, too.

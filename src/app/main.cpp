@@ -34,6 +34,9 @@ int run(const Settings& settings, const LsOptions& options) {
 int run(const Settings& settings, const FitOptions& options) {
   return run_fit(settings, options);
 }
+int run(const Settings& settings, const CacheOptions& options) {
+  return run_cache(settings, options);
+}
 
 int guarded_main(int argc, char** argv) {
   int status_of_error = kUsage;  // until the command itself starts

@@ -13,6 +13,7 @@ enum class ErrorKind {
   kInvalidRequest,  // 400: the caller's input is wrong
   kUnsupported,     // 400: understood, but this model or build cannot do it
   kNotFound,        // 404
+  kTooLarge,        // 413: more than this server can ever hold
   kOverloaded,      // 429: try again later
   kUnavailable,     // 503: loading, draining or dead
   kInternal,        // 500: our fault

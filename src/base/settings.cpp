@@ -328,6 +328,7 @@ Settings load_settings(const SettingSources& sources) {
   }
   const auto home = find_variable(sources.environment, "HOME");
   settings.cache_dir = expand_home(settings.cache_dir, home ? home->c_str() : nullptr);
+  settings.ssd_cache = expand_home(settings.ssd_cache, home ? home->c_str() : nullptr);
   return settings;
 }
 

@@ -23,6 +23,7 @@ enum Command : uint32_t {
   kPull = 16,
   kLs = 32,
   kFit = 64,
+  kCache = 128,
 };
 
 /// Every knob, resolved; passed around as const after start. settings.def says what each one means.

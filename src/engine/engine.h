@@ -3,46 +3,22 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <thread>
-#include <variant>
-#include <vector>
 
 #include "engine/engine_stats.h"
-#include "engine/plan.h"
-#include "engine/row.h"
-#include "engine/scheduler.h"
-
-namespace cohort::kernels::cpu {
-class Cpu;
-}
-namespace cohort::model {
-class Model;
-}
+#include "engine/loop.h"
 
 namespace cohort::engine {
 
-struct EngineOptions {
-  size_t max_rows = 32;               // rows that are worked on at once; more wait
-  size_t max_waiting = 512;           // requests that may wait; more are refused
-  size_t kv_memory_bytes = SIZE_MAX;  // of the caches of all rows
-  SchedulerLimits limits;
-};
-
-/// The engine thread and its loop: admit, maintain, plan, reserve, iterate, commit. The only caller
-/// of MLX.
-///   failures  a row's sampler fails that row, and so does a row's want of memory; a forward that
-///             fails is tried once more without its prefill groups (their rows fail), so one prompt
-///             cannot end running answers
+/// The engine thread: takes requests in, runs the loop while there is something to do, and sleeps.
 class Engine {
  public:
-  /// All references outlive the engine. Starts the thread.
-  Engine(model::Model& model, kernels::cpu::Cpu& cpu, const text::Tokenizer& tokenizer,
-         std::set<int32_t> end_tokens, EngineOptions options);
+  /// All references outlive the engine, `forward` with the model behind it. Starts the thread.
+  Engine(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu::Cpu& cpu,
+         const text::Tokenizer& tokenizer, std::set<int32_t> end_tokens, EngineOptions options);
   /// Stops at once: rows that are left end as cancelled.
   ~Engine();
 
@@ -58,54 +34,20 @@ class Engine {
   const EngineStats& stats() const { return stats_; }
 
  private:
-  using RowPlace = std::list<Row>::iterator;
-  /// A planned group with its row.
-  struct Share {
-    RowPlace row;
-    int64_t tokens;
-    bool samples;
-  };
-  /// What one row got out of an iteration: its token, or why it failed; neither while prefilling.
-  struct Outcome {
-    RowPlace row;
-    int64_t tokens;  // to commit
-    std::variant<std::monostate, int32_t, Error> result;
-  };
-
   ///   returns  why not, if the request is refused
   std::optional<Error> enqueue(Submission submission);
   void run();
-  void step();
-  /// Takes new submissions; frees rows and places of requests whose consumer is gone.
-  void admit();
-  void make_row(Submission submission);
-  /// Rows whose precision is due to change do so now; one that cannot ends.
-  void maintain();
-  /// Takes the memory for what is planned; a row that gets none ends, and what it held goes to
-  /// those after it.
-  void reserve(std::vector<Share>& shares);
-  bool wait_for_work();
-  std::vector<Share> find_rows(const Plan& plan);
-  std::vector<Outcome> iterate(const std::vector<Share>& shares);
-  std::vector<Outcome> forward(const std::vector<Share>& shares);
-  void commit(std::vector<Outcome> outcomes) noexcept;
-  void fail(const std::vector<Share>& shares, const std::exception& failure) noexcept;
+  /// Brings in what has arrived; sleeps first unless the loop has something to do.
+  ///   returns  false when the engine is to stop
+  bool receive(bool idle);
   /// Ends every row and every waiting request: nothing is left that refers to the engine.
   void end_all(const TokenEvent& last) noexcept;
-  void count_rows() noexcept { stats_.rows = rows_.size(); }
   void wake();
 
-  // Constant after construction.
-  model::Model& model_;
-  kernels::cpu::Cpu& cpu_;
-  const text::Tokenizer& tokenizer_;
-  const std::set<int32_t> end_tokens_;
+  Forward& forward_;
   const EngineOptions options_;
-
-  // Engine thread.
-  kv::KvMemory memory_;
-  std::list<Row> rows_;  // in order of arrival, so ids rise
-  uint64_t next_id_ = 1;
+  EngineStats stats_;
+  Loop loop_;  // engine thread
 
   // Guarded by mutex_. Streams call wake() with their own lock held: no call that locks a stream
   // may be made under mutex_.
@@ -117,7 +59,6 @@ class Engine {
 
   std::atomic<bool> alive_ = true;
   std::atomic<bool> draining_ = false;
-  EngineStats stats_;
   std::thread thread_;
 };
 

@@ -14,7 +14,9 @@ struct RowState {
   RowId id;
   int64_t pending;           // known tokens that are not in the caches yet; at least 1
   bool blocked;              // its consumer does not keep up: no token may be produced
-  int64_t most = INT64_MAX;  // tokens that its caches take before their precision changes
+  int64_t most = INT64_MAX;  // until the end of its prefill step, or until its precision changes
+  int64_t atomic = 0;        // tokens that one forward must hold; 0 = the step may be split
+  int64_t waited = 0;        // iterations since it was last in a forward
 };
 
 /// `tokens` of one row in the next forward; a token is sampled iff they are all that is pending.

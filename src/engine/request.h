@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "base/trace.h"
 
 namespace cohort::engine {
 
@@ -42,12 +45,16 @@ struct Request {
   int choices = 1;                      // answers to the same prompt, read once
   std::optional<int> top_logprobs;      // absent: no logprobs; else that many alternatives a token
   Priority priority = Priority::kNormal;
-  std::string client;                // who asks, for fairness between clients; "" = nobody known
-  std::vector<TokenSpan> atomic;     // in order, apart from each other
+  std::string session;            // a conversation, whose prefixes are kept longer; "" = none
+  std::string cache_salt;         // only requests of equal salt share prefixes
+  bool cache_prompt = true;       // whether prefixes are looked up and kept
+  std::string client;             // who asks, for fairness between clients; "" = nobody known
+  std::vector<TokenSpan> atomic;  // in order, apart from each other
   SamplingOptions sampling;
   std::vector<std::string> stop;  // stop strings; the matched text is not emitted
   bool ignore_eos = false;
-  std::string kv_quant;  // as --kv-quant takes it; "" = the server's
+  std::string kv_quant;          // as --kv-quant takes it; "" = the server's
+  std::shared_ptr<Trace> trace;  // null = off
 };
 
 /// Throws Error{kInvalidRequest} naming the field at fault unless there is a prompt and it fits the

@@ -1,57 +1,148 @@
 #include "engine/row.h"
 
+#include <algorithm>
 #include <utility>
 
-namespace cohort::engine {
+#include "base/error.h"
 
-Row::Row(RowId id, Submission submission, const text::Tokenizer& tokenizer,
-         const std::set<int32_t>& end_tokens, kv::RowCache cache,
-         const kernels::cpu::Kernels& kernels)
+namespace cohort::engine {
+namespace {
+
+/// Choices share all of the prompt but its last token, whose logits each of them samples; and no
+/// part of a step that must not be split.
+int64_t fork_position(const Request& request) {
+  int64_t position = static_cast<int64_t>(request.prompt.size()) - 1;
+  for (const TokenSpan& span : request.atomic) {
+    if (span.begin < position && position < span.end) position = span.begin;
+  }
+  return position;
+}
+
+SamplingParams of_choice(SamplingParams params, int choice) {
+  params.seed += static_cast<uint64_t>(choice);
+  return params;
+}
+
+}  // namespace
+
+Row::Row(RowId id, std::shared_ptr<const Submission> submission, int choice,
+         const RowContext& context, kv::RowCache cache)
     : id_(id),
-      end_tokens_(end_tokens),
-      ignore_eos_(submission.request.ignore_eos),
-      ids_(std::move(submission.request.prompt)),
-      prompt_tokens_(ids_.size()),
-      max_tokens_(submission.max_tokens),
-      stream_(std::move(submission.stream)),
+      submission_(std::move(submission)),
+      choice_(choice),
+      context_(context),
+      fork_at_(fork_position(submission_->request)),
+      choices_left_(choice == 0 ? submission_->request.choices - 1 : 0),
+      ids_(submission_->request.prompt),
       cache_(std::move(cache)),
-      sampler_(std::move(submission.sampling), ids_, kernels),
-      detokenizer_(tokenizer),
-      stops_(submission.request.stop) {}
+      checkpointed_(cache_.offset()),
+      sampler_(of_choice(submission_->sampling, choice), ids_, context.kernels),
+      detokenizer_(context.tokenizer),
+      stops_(submission_->request.stop) {}
+
+Row::Row(RowId id, std::shared_ptr<const Submission> submission, const RowContext& context,
+         kv::RowCache cache)
+    : Row(id, std::move(submission), 0, context, std::move(cache)) {}
+
+Row Row::fork(RowId id, const Row& first, int choice) {
+  Row row(id, first.submission_, choice, first.context_, first.cache_.clone());
+  row.shared_tokens_ = first.cache_.offset();
+  return row;
+}
+
+int64_t Row::most_tokens() const {
+  return static_cast<int64_t>(submission_->request.prompt.size()) + submission_->max_tokens;
+}
+
+void Row::plan_step(const PrefillPolicy& policy) {
+  const int64_t at = cache_.offset();
+  if (at < step_.end) return;
+  const int64_t stops[] = {choices_left_ > 0 ? fork_at_ : 0, next_checkpoint(at)};
+  step_ = next_step(policy, {tokens(), stops, submission_->request.atomic}, at);
+  if (step_.atomic && step_.end - at > cache_.max_append_tokens()) {
+    fail(ErrorKind::kUnsupported,
+         "keys and values change their precision at token {}, inside of tokens {} to {} that must "
+         "be read at once; start the server with another --kv-start",
+         at + cache_.max_append_tokens(), at, step_.end);
+  }
+}
 
 RowState Row::state() const {
-  return {id_, static_cast<int64_t>(pending().size()), stream_->full(), cache_.max_append_tokens()};
+  const int64_t step = step_.end - cache_.offset();
+  return {.id = id_,
+          .pending = static_cast<int64_t>(pending().size()),
+          .blocked = submission_->stream->full(),
+          .most = std::min(step, cache_.max_append_tokens()),
+          .atomic = step_.atomic ? step : 0,
+          .waited = waited_};
 }
 
-int32_t Row::sample(std::span<float> logits) {
-  return sampler_.sample(logits, static_cast<int64_t>(ids_.size()));
+void Row::commit(int64_t tokens) noexcept {
+  cache_.commit(tokens);
+  waited_ = 0;
 }
 
-bool Row::take(int32_t token) {
-  ids_.push_back(token);
-  sampler_.accept(token);
-  TokenEvent event{.ids = {token}};
-  const auto answered = static_cast<int64_t>(ids_.size() - prompt_tokens_);
-  const bool ended = !ignore_eos_ && end_tokens_.contains(token);
-  if (!ended) event.text = stops_.push(detokenizer_.push(token));
+int64_t Row::next_checkpoint(int64_t position) const {
+  if (choice_ > 0 || !submission_->request.cache_prompt) return 0;
+  if (!context_.exact_state) return static_cast<int64_t>(submission_->request.prompt.size());
+  // A stop costs a forward, so short prompts get none.
+  if (fork_at_ < kLeastCheckpoint) return 0;
+  return std::min((position / kCheckpointEvery + 1) * kCheckpointEvery, fork_at_);
+}
+
+bool Row::checkpoint_due() {
+  const int64_t at = cache_.offset();
+  if (at <= checkpointed_ || at != next_checkpoint(at - 1)) return false;
+  checkpointed_ = at;
+  return true;
+}
+
+kv::RowCache Row::park(kv::RowCache fresh) {
+  step_ = {};
+  waited_ = 0;
+  shared_tokens_ = 0;
+  parked_ = true;
+  return std::exchange(cache_, std::move(fresh));
+}
+
+void Row::resume(kv::RowCache cache) {
+  cache_ = std::move(cache);
+  parked_ = false;
+}
+
+Sampled Row::sample(std::span<float> logits) {
+  const std::optional<int>& top = submission_->request.top_logprobs;
+  const std::vector<float> raw =
+      top ? std::vector<float>(logits.begin(), logits.end()) : std::vector<float>{};
+  Sampled sampled{sampler_.sample(logits, tokens()), {}};
+  if (top) sampled.score = score(raw, sampled.token, *top, context_.kernels);
+  return sampled;
+}
+
+std::optional<FinishReason> Row::take(Sampled sampled, Clock::time_point now) {
+  last_token_ = now;
+  ids_.push_back(sampled.token);
+  sampler_.accept(sampled.token);
+  TokenEvent event{.choice = choice_, .ids = {sampled.token}};
+  const Request& request = submission_->request;
+  const auto answered = static_cast<int64_t>(ids_.size() - request.prompt.size());
+  const bool ended = !request.ignore_eos && context_.end_tokens.contains(sampled.token);
+  if (!ended) {
+    event.text = stops_.push(detokenizer_.push(sampled.token));
+    if (sampled.score) event.scores.push_back(std::move(*sampled.score));
+  }
   if (ended || stops_.stopped()) {
     event.finish = FinishReason::kStop;
-  } else if (answered >= max_tokens_) {
+  } else if (answered >= submission_->max_tokens) {
     event.finish = FinishReason::kLength;
   }
   if (event.finish && !stops_.stopped()) {
     event.text += stops_.push(detokenizer_.finish());
     if (!stops_.stopped()) event.text += stops_.finish();
   }
-  const bool finished = event.finish.has_value();
-  publish(std::move(event));
-  return finished;
-}
-
-void Row::publish(TokenEvent event) {
-  // A finished row is gone before its consumer looks: nobody is left to be told of room.
-  if (event.finish) stream_->on_room({});
-  stream_->push(std::move(event));
+  const std::optional<FinishReason> finish = event.finish;
+  submission_->stream->push(std::move(event));
+  return finish;
 }
 
 }  // namespace cohort::engine

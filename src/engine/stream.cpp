@@ -41,6 +41,7 @@ void Stream::push(TokenEvent event) {
     --open_choices_;
   }
   event.last = open_choices_ == 0;
+  if (event.last) room_ = nullptr;  // whoever looks from now on has no engine to wake
   events_.push_back(std::move(event));
   arrived_.notify_one();
   if (wake_) wake_();
@@ -49,6 +50,11 @@ void Stream::push(TokenEvent event) {
 bool Stream::full() const {
   std::lock_guard lock(mutex_);
   return events_.size() >= capacity_;
+}
+
+bool Stream::ended() const {
+  std::lock_guard lock(mutex_);
+  return open_choices_ == 0;
 }
 
 void Stream::on_room(std::function<void()> room) {

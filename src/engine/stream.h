@@ -16,7 +16,7 @@ namespace cohort::engine {
 
 struct TokenLogprob {
   int32_t id = 0;
-  float logprob = 0;  // natural logarithm of the model's own probability, before any sampling option
+  float logprob = 0;  // natural logarithm of the model's own probability (engine/logprobs.h)
 };
 
 /// A token with the likeliest tokens of its place, likeliest first.
@@ -43,12 +43,17 @@ struct TokenEvent {
 ///                 them all. The last event says so.
 class Stream {
  public:
-  explicit Stream(size_t prompt_tokens, uint64_t seed, size_t capacity = 64, int choices = 1)
+  static constexpr size_t kCapacity = 64;
+
+  explicit Stream(size_t prompt_tokens, uint64_t seed, size_t capacity = kCapacity, int choices = 1)
       : prompt_tokens_(prompt_tokens), seed_(seed), capacity_(capacity), open_choices_(choices) {}
 
   // Constant after construction.
   size_t prompt_tokens() const { return prompt_tokens_; }
   uint64_t seed() const { return seed_; }
+  /// Prompt tokens that were not computed because an earlier request had been; known with the first
+  /// event.
+  size_t cached_tokens() const { return cached_tokens_; }
 
   // Consumer side, any one thread.
 
@@ -65,9 +70,12 @@ class Stream {
 
   // Producer side, engine thread.
 
+  void set_cached_tokens(size_t tokens) { cached_tokens_ = tokens; }
   /// What comes after a last event is dropped.
   void push(TokenEvent event);
   bool full() const;
+  /// The last event was pushed.
+  bool ended() const;
   /// Nobody wants more of any choice: the consumer is gone, or one choice ended all. Takes no lock.
   bool cancelled() const { return cancelled_; }
   /// Calls `room` (on the consumer's thread, under this stream's lock) when a full stream was
@@ -88,6 +96,7 @@ class Stream {
   int open_choices_;  // that have not ended
 
   std::atomic<bool> cancelled_ = false;
+  std::atomic<size_t> cached_tokens_ = 0;
 };
 
 }  // namespace cohort::engine

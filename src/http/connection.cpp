@@ -14,6 +14,7 @@
 
 #include "api/error_body.h"
 #include "base/error.h"
+#include "http/caller.h"
 #include "http/consumer.h"
 
 namespace cohort::http {
@@ -46,12 +47,18 @@ std::optional<api::Reply> reply_to(const beast::error_code& error) {
 }
 
 /// A header that may occur once. Repeated, it is empty, which no check lets through.
-template <class Fields>
-std::optional<std::string_view> header(const Fields& fields, wire::field name) {
+template <class Fields, class Name>
+std::optional<std::string_view> header(const Fields& fields, Name name) {
   const auto found = fields.find(name);
   if (found == fields.end()) return std::nullopt;
   if (fields.count(name) > 1) return "";
   return found->value();
+}
+
+/// The answer says that it has failed.
+bool failed(const engine::TokenEvent& event) {
+  return event.finish == engine::FinishReason::kError ||
+         event.finish == engine::FinishReason::kCancelled;
 }
 
 }  // namespace
@@ -68,9 +75,19 @@ struct Connection::Exchange {
 
   const wire::request<wire::string_body>& request() const { return parser.get(); }
   RequestHead head() const;
+  /// The request as its handler sees it; takes the body.
+  api::Call call(const Match& match);
   /// Sets what all responses of this exchange have in common.
   template <class Body>
   void prepare(wire::response<Body>& response) const;
+  /// Notes that a part of the answer was written from `begin` until now.
+  void note_write(const char* name, TraceClock::time_point begin) const {
+    if (trace) trace->add({.name = name, .begin = begin, .end = TraceClock::now()});
+  }
+  /// Notes that all of the answer was.
+  void note_end(bool success) const {
+    if (trace) trace->set_outcome(success ? TraceOutcome::kSuccess : TraceOutcome::kError);
+  }
   bool keep_alive() const {
     return parser.is_header_done() && parser.is_done() && request().keep_alive() &&
            !shared.draining;
@@ -80,6 +97,8 @@ struct Connection::Exchange {
   wire::request_parser<wire::string_body> parser;
   uint64_t reserved_bytes = 0;
   bool trusted = false;  // the guard let it in, so its Origin may read the answer
+  std::string request_id;
+  std::shared_ptr<Trace> trace;  // null = off
 };
 
 RequestHead Connection::Exchange::head() const {
@@ -97,14 +116,29 @@ RequestHead Connection::Exchange::head() const {
   return head;
 }
 
+api::Call Connection::Exchange::call(const Match& match) {
+  const auto& fields = request();
+  api::Call call{
+      .body = {},
+      .path_rest = match.path_rest,
+      .request_id = request_id,
+      .client = client_of(header(fields, wire::field::authorization), header(fields, "x-api-key")),
+      .trace = trace};
+  if (const auto priority = header(fields, "X-Priority")) call.priority = *priority;
+  call.body = std::move(parser.get().body());
+  return call;
+}
+
 template <class Body>
 void Connection::Exchange::prepare(wire::response<Body>& response) const {
   response.version(parser.is_header_done() ? request().version() : 11);
   response.set(wire::field::server, "cohort");
+  response.set("X-Request-Id", request_id);
   response.keep_alive(keep_alive());
   const auto origin = header(request(), wire::field::origin);
   if (!trusted || !origin) return;
   response.set(wire::field::access_control_allow_origin, *origin);
+  response.set(wire::field::access_control_expose_headers, "X-Request-Id");
   response.set(wire::field::vary, "Origin");
   if (request().method() != wire::verb::options) return;
   response.set(wire::field::access_control_allow_methods, response[wire::field::allow]);
@@ -138,6 +172,7 @@ asio::awaitable<bool> Connection::serve_one() {
   Exchange exchange(shared_);
   const auto [error, size] =
       co_await wire::async_read_header(socket_, buffer_, exchange.parser, kResult);
+  exchange.request_id = request_id_of(header(exchange.request(), "X-Request-Id"));
   if (!error) co_return co_await answer(exchange);
   auto reply = reply_to(error);
   if (!reply) {
@@ -158,12 +193,17 @@ asio::awaitable<bool> Connection::answer(Exchange& exchange) {
   if (auto* reply = std::get_if<api::Reply>(&found)) {
     co_return co_await send(exchange, std::move(*reply));
   }
+  const auto& match = std::get<Match>(found);
+  if (match.route->traced && shared_.options.tracer != nullptr) {
+    exchange.trace =
+        shared_.options.tracer->begin(header(exchange.request(), "traceparent").value_or(""),
+                                      exchange.request_id, match.route->path);
+  }
   auto refusal = co_await read_body(exchange);
   if (refusal) co_return co_await send(exchange, std::move(*refusal));
   if (!exchange.parser.is_done()) co_return false;  // the client left in the middle
   clear_deadline();
-  api::Outcome outcome =
-      co_await handle(std::get<Match>(found), std::move(exchange.parser.get().body()));
+  api::Outcome outcome = co_await handle(exchange, match);
   if (auto* reply = std::get_if<api::Reply>(&outcome)) {
     co_return co_await send(exchange, std::move(*reply));
   }
@@ -196,8 +236,8 @@ asio::awaitable<std::optional<api::Reply>> Connection::read_body(Exchange& excha
   co_return std::nullopt;
 }
 
-asio::awaitable<api::Outcome> Connection::handle(const Match& match, std::string body) {
-  api::Call call{.body = std::move(body), .path_rest = match.path_rest};
+asio::awaitable<api::Outcome> Connection::handle(Exchange& exchange, const Match& match) {
+  const api::Call call = exchange.call(match);
   std::string failure;
   const auto run = [&] { return shared_.router.run(*match.route, call, failure); };
   api::Outcome outcome;
@@ -217,23 +257,28 @@ asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Reply repl
   wire::response<wire::string_body> response;
   response.result(static_cast<unsigned>(reply.status));
   for (const auto& [name, value] : reply.headers) response.set(name, value);
-  if (!reply.body.empty()) response.set(wire::field::content_type, "application/json");
+  if (!reply.body.empty()) response.set(wire::field::content_type, reply.content_type);
   response.body() = std::move(reply.body);
   response.prepare_payload();
   if (reply.status == 204) response.content_length(boost::none);
   exchange.prepare(response);
   wire::response_serializer<wire::string_body> serializer(response);
+  const auto begin = TraceClock::now();
   set_deadline(shared_.options.write_timeout);
-  beast::error_code failed;
+  beast::error_code failure;
   if (exchange.request().method() == wire::verb::head) {
     const auto [error, size] = co_await wire::async_write_header(socket_, serializer, kResult);
-    failed = error;
+    failure = error;
   } else {
     const auto [error, size] = co_await wire::async_write(socket_, serializer, kResult);
-    failed = error;
+    failure = error;
   }
   clear_deadline();
-  co_return !failed && response.keep_alive();
+  if (failure) co_return false;
+  exchange.note_write("response.first_write", begin);
+  exchange.note_write("response.last_write", begin);
+  exchange.note_end(reply.status < 400);
+  co_return response.keep_alive();
 }
 
 asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Deferred deferred) {
@@ -263,7 +308,8 @@ asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Streamed s
   const auto [error, size] = co_await wire::async_write_header(socket_, serializer, kResult);
   clear_deadline();
   if (error) co_return false;
-  const bool complete = co_await unless_gone(pump(consumer, streamed, chunked), consumer, true);
+  const bool complete =
+      co_await unless_gone(pump(exchange, consumer, streamed, chunked), consumer, true);
   if (!complete) {
     close();
     co_return false;
@@ -282,14 +328,24 @@ asio::awaitable<bool> Connection::collect(Consumer& consumer, api::Events& all) 
   co_return true;
 }
 
-asio::awaitable<bool> Connection::pump(Consumer& consumer, const api::Streamed& streamed,
-                                       bool chunked) {
+asio::awaitable<bool> Connection::pump(const Exchange& exchange, Consumer& consumer,
+                                       const api::Streamed& streamed, bool chunked) {
+  bool begun = false;
   while (!consumer.finished()) {
     const api::Events arrived = co_await consumer.next(shared_.options.stream_comment_interval);
     std::string bytes = arrived.empty() ? ": waiting\n\n" : streamed.format(arrived);
     if (chunked && !bytes.empty()) bytes = fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
     if (chunked && consumer.finished()) bytes += "0\r\n\r\n";
-    if (!bytes.empty() && !co_await write(bytes)) co_return false;
+    if (bytes.empty()) continue;
+    const auto begin = TraceClock::now();
+    if (!co_await write(bytes)) co_return false;
+    if (arrived.empty()) continue;
+    if (!begun) exchange.note_write("response.first_write", begin);
+    begun = true;
+    if (consumer.finished()) {
+      exchange.note_write("response.last_write", begin);
+      exchange.note_end(!failed(arrived.back()));
+    }
   }
   co_return true;
 }

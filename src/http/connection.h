@@ -58,10 +58,11 @@ class Connection {
   /// Reads the body into the exchange's parser.
   ///   returns  the reply to a body that is refused
   Awaitable<std::optional<api::Reply>> read_body(Exchange& exchange);
-  Awaitable<api::Outcome> handle(const Match& match, std::string body);
+  Awaitable<api::Outcome> handle(Exchange& exchange, const Match& match);
   /// Takes all events of a whole answer; false if the client could not be written to.
   Awaitable<bool> collect(Consumer& consumer, api::Events& all);
-  Awaitable<bool> pump(Consumer& consumer, const api::Streamed& streamed, bool chunked);
+  Awaitable<bool> pump(const Exchange& exchange, Consumer& consumer, const api::Streamed& streamed,
+                       bool chunked);
   Awaitable<bool> write(const std::string& bytes);
 
   /// Runs `work`, which takes from `consumer`, while watching the client.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/route.h"
+#include "base/trace.h"
 
 namespace cohort::http {
 
@@ -34,6 +35,7 @@ struct ServerOptions {
   std::chrono::milliseconds drain_timeout{30'000};            // for running answers, in stop()
 
   std::function<void(std::string_view)> log = [](std::string_view) {};  // any thread
+  Tracer* tracer = nullptr;  // of the routes that are traced; outlives the server
 };
 
 /// Serves routes over HTTP/1.1 and keeps strangers out: Host and Origin checks, limits, timeouts.

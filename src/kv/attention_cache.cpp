@@ -202,10 +202,9 @@ std::vector<std::span<const std::byte>> AttentionCache::arrays() const {
   return found;
 }
 
-void AttentionCache::restore(int64_t offset, bool converted) {
+void AttentionCache::restore(int64_t offset, int64_t minimum_reusable_offset) {
   check(blocks_.empty(), "only an empty cache is restored");
-  check(!converted || precision_.changes(), "only a cache that changes can have been converted");
-  converted_ = converted;
+  converted_ = precision_.changes() && precision_.start <= minimum_reusable_offset;
   pool_ = &pools_->of(geometry().block_bytes());
   const size_t count = blocks_for(offset);
   blocks_.reserve(count);

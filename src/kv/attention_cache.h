@@ -46,6 +46,7 @@ class AttentionCache final : public LayerCache {
   int64_t trim_floor() const override;
   void trim(int64_t offset) override;
   int64_t minimum_reusable_offset() const override { return minimum_reusable_offset(converted_); }
+  void restore(int64_t offset, int64_t minimum_reusable_offset) override;
   std::unique_ptr<LayerCache> clone() const override;
   size_t bytes_per_token() const override { return geometry().bytes_per_token(); }
   std::vector<std::span<const std::byte>> arrays() const override;
@@ -70,10 +71,7 @@ class AttentionCache final : public LayerCache {
   /// Block i holds positions [64 i, 64 i + 64); null if given back.
   const std::byte* block(size_t index) const { return addresses_[index]; }
   size_t blocks() const { return blocks_.size(); }
-  /// An empty cache becomes `offset` tokens in undefined blocks, to be filled through
-  /// restored_block; those that holds() denies stay null.
-  ///   throws  Error{kOverloaded} without memory; what was taken goes back with the cache
-  void restore(int64_t offset, bool converted);
+  /// After restore; null if not held.
   std::byte* restored_block(size_t index) { return addresses_[index]; }
 
  private:

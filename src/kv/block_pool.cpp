@@ -14,16 +14,25 @@ BlockPool::BlockPool(size_t block_bytes, MemoryLimit& limit)
 
 BlockPool::~BlockPool() {
   limit_.held_bytes -= held_bytes();
+  limit_.used_bytes -= used_bytes();
   std::erase(limit_.pools, this);
 }
 
 BlockId BlockPool::take() {
+  if (limit_.most_bytes < limit_.used_bytes + block_bytes_) {
+    fail(ErrorKind::kOverloaded,
+         "no room for more keys and values: {:.1f} of {:.1f} MB are in use; try again later or "
+         "raise --kv-memory-mb",
+         static_cast<double>(limit_.used_bytes) / (1 << 20),
+         static_cast<double>(limit_.most_bytes) / (1 << 20));
+  }
   const size_t index = open_slab();
   Slab& slab = slabs_[index];
   if (slab.used == 0) ++used_slabs_;
   const auto slot = static_cast<uint32_t>(std::countr_one(slab.used));
   slab.used |= 1u << slot;
   ++used_blocks_;
+  limit_.used_bytes += block_bytes_;
   const auto block = static_cast<BlockId>(index * kSlabBlocks + slot);
   references_[block] = 1;
   return block;
@@ -35,27 +44,13 @@ size_t BlockPool::open_slab() {
     references_.resize(references_.size() + kSlabBlocks);
     slabs_.emplace_back();
   }
-  if (slabs_[first_open_].memory.size() != 0) return first_open_;
-  if (limit_.most_bytes < limit_.held_bytes + slab_bytes()) {
-    for (size_t i = first_open_; i < slabs_.size(); ++i) {
-      if (slabs_[i].memory.size() != 0 && !slabs_[i].full()) return i;
-    }
-  }
-  give_memory(slabs_[first_open_]);
+  if (slabs_[first_open_].memory.size() == 0) give_memory(slabs_[first_open_]);
   return first_open_;
 }
 
 void BlockPool::give_memory(Slab& slab) {
   if (limit_.most_bytes < limit_.held_bytes + slab_bytes()) {
     for (BlockPool* pool : limit_.pools) pool->shrink(0);  // what they hold for their next row
-  }
-  if (limit_.most_bytes < limit_.held_bytes + slab_bytes()) {
-    fail(ErrorKind::kOverloaded,
-         "no room for more keys and values: {:.1f} of {:.1f} MB are in use; try again later or "
-         "raise "
-         "--kv-memory-mb",
-         static_cast<double>(limit_.held_bytes) / (1 << 20),
-         static_cast<double>(limit_.most_bytes) / (1 << 20));
   }
   slab.memory = kernels::cpu::AlignedBuffer(slab_bytes());
   limit_.held_bytes += slab_bytes();
@@ -67,6 +62,7 @@ void BlockPool::release(BlockId block) noexcept {
   Slab& slab = slabs_[block / kSlabBlocks];
   slab.used &= ~(1u << block % kSlabBlocks);
   --used_blocks_;
+  limit_.used_bytes -= block_bytes_;
   first_open_ = std::min<size_t>(first_open_, block / kSlabBlocks);
   if (slab.used != 0) return;
   --used_slabs_;
@@ -105,17 +101,12 @@ BlockPool& BlockPools::of(size_t block_bytes) {
   return pools_.try_emplace(block_bytes, block_bytes, limit_).first->second;
 }
 
-size_t BlockPools::used_bytes() const {
-  size_t bytes = 0;
-  for (const auto& [size, pool] : pools_) bytes += pool.used_bytes();
-  return bytes;
-}
-
 void BlockPools::check_integrity(const BlockCensus& census) const {
-  size_t held = 0;
+  size_t held = 0, used_bytes = 0;
   for (const auto& [size, pool] : pools_) {
     pool.check_integrity();
     held += pool.held_bytes();
+    used_bytes += pool.used_bytes();
     const auto counted = census.find(&pool);
     for (BlockId block = 0; block < pool.size(); ++block) {
       const bool seen = counted != census.end() && block < counted->second.size();
@@ -123,7 +114,7 @@ void BlockPools::check_integrity(const BlockCensus& census) const {
             "every reference to a block is held by a cache");
     }
   }
-  check(held == limit_.held_bytes, "the pools' memory adds up");
+  check(held == limit_.held_bytes && used_bytes == limit_.used_bytes, "the pools' memory adds up");
 }
 
 }  // namespace cohort::kv

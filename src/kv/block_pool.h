@@ -11,9 +11,11 @@ namespace cohort::kv {
 
 class BlockPool;
 
-/// Bytes that all pools of a model may hold together.
+/// Bytes of blocks that all pools of a model may have in use together. What they hold is whole
+/// slabs: a few blocks of each size more.
 struct MemoryLimit {
   size_t most_bytes = SIZE_MAX;
+  size_t used_bytes = 0;
   size_t held_bytes = 0;
   std::vector<BlockPool*> pools = {};  // that share it
 };
@@ -61,7 +63,7 @@ class BlockPool {
   };
 
   size_t slab_bytes() const { return block_bytes_ * kSlabBlocks; }
-  /// The lowest slab with a free block and memory, which it is given if there is more to have.
+  /// The lowest slab with a free block, with its memory.
   size_t open_slab();
   void give_memory(Slab& slab);
   /// Frees the memory of slabs without used blocks, except `reserve` of them.
@@ -88,7 +90,7 @@ class BlockPools {
   BlockPools& operator=(const BlockPools&) = delete;
   BlockPool& of(size_t block_bytes);
 
-  size_t used_bytes() const;
+  size_t used_bytes() const { return limit_.used_bytes; }
   size_t held_bytes() const { return limit_.held_bytes; }
   /// Throws Error{kInternal} unless the references counted in `census` are all there are.
   void check_integrity(const BlockCensus& census) const;

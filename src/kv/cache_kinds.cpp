@@ -61,15 +61,18 @@ CacheState state_of(const LayerCache& cache) {
   return {cache.offset(), a != nullptr && a->converted()};
 }
 
+int64_t least_reusable(const LayerCache& cache, CacheState state) {
+  const AttentionCache* a = as_attention(cache);
+  return a != nullptr ? a->minimum_reusable_offset(state.converted) : 0;
+}
+
 /// What a cache like this one is saved as in that state. "tensors" of the header is left out.
 CacheLayout layout_of(const CacheKind& kind, const LayerCache& cache, CacheState state) {
-  const AttentionCache* a = as_attention(cache);
   CacheLayout layout;
   layout.header["kind"] = kind.name;
   layout.header["signature"] = cache.signature();
   layout.header["offset"] = state.offset;
-  layout.header["minimumReusableOffset"] =
-      a != nullptr ? a->minimum_reusable_offset(state.converted) : 0;
+  layout.header["minimumReusableOffset"] = least_reusable(cache, state);
   codec_of(kind, state).describe(cache, state, layout);
   return layout;
 }
@@ -132,28 +135,23 @@ struct HeaderCheck {
     }
   }
 
-  /// The cache's tensors among `all`.
-  std::vector<Bytes> tensors(std::span<const ReadTensor> all,
-                             const std::vector<TensorSpec>& expected) const {
+  void expect_tensors(const std::vector<TensorSpec>& expected,
+                      std::span<const TensorSpec> all) const {
     const boost::json::value* slots = header.if_contains("tensors");
     if (slots == nullptr || !slots->is_array() || slots->get_array().size() != expected.size()) {
       refuse("\"tensors\" is {}, not {} slots", text_of(slots), expected.size());
     }
-    std::vector<Bytes> found;
     for (size_t i = 0; i < expected.size(); ++i) {
       const boost::json::value& slot = slots->get_array()[i];
       if (!slot.is_int64() || slot.get_int64() < 0 ||
           static_cast<uint64_t>(slot.get_int64()) >= all.size()) {
         refuse("{} is in slot {} of {}", expected[i].name, text_of(&slot), all.size());
       }
-      const ReadTensor& tensor = all[static_cast<size_t>(slot.get_int64())];
-      if (tensor.spec != expected[i]) {
-        refuse("tensor {}, where this cache has {}", words(tensor.spec), words(expected[i]));
+      const TensorSpec& tensor = all[static_cast<size_t>(slot.get_int64())];
+      if (tensor != expected[i]) {
+        refuse("tensor {}, where this cache has {}", words(tensor), words(expected[i]));
       }
-      check(tensor.bytes.size() == expected[i].bytes(), "a tensor is as long as its shape says");
-      found.push_back(tensor.bytes);
     }
-    return found;
   }
 };
 
@@ -189,15 +187,26 @@ void SavedCache::write(size_t tensor, const Sink& sink) const {
   codec_.write(cache_, tensor, sink);
 }
 
-void restore_cache(const boost::json::object& header, std::span<const ReadTensor> tensors,
-                   LayerCache& cache, std::string_view what) {
+LoadedCache::LoadedCache(const boost::json::object& header, std::span<const TensorSpec> tensors,
+                         LayerCache& cache, std::string_view what)
+    : cache_(cache) {
   const HeaderCheck saved{header, cache, what};
   const CacheKind& kind = saved.kind();
   saved.expect_field("signature", boost::json::value(cache.signature()));
-  const CacheState state = saved.state();
-  const CacheLayout expected = layout_of(kind, cache, state);
-  saved.expect_fields(expected.header);
-  codec_of(kind, state).read(saved.tensors(tensors, expected.tensors), state, cache);
+  state_ = saved.state();
+  codec_ = &codec_of(kind, state_);
+  layout_ = layout_of(kind, cache, state_);
+  saved.expect_fields(layout_.header);
+  saved.expect_tensors(layout_.tensors, tensors);
+}
+
+int64_t LoadedCache::minimum_reusable_offset() const {
+  return least_reusable(cache_, state_);
+}
+
+void LoadedCache::read(size_t tensor, const Source& source) const {
+  check(cache_.offset() == state_.offset, "only a restored cache is filled");
+  codec_->read(cache_, tensor, source);
 }
 
 }  // namespace cohort::kv

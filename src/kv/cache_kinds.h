@@ -43,19 +43,29 @@ class SavedCache {
   CacheLayout layout_;
 };
 
-/// A tensor that was read.
-struct ReadTensor {
-  TensorSpec spec;
-  Bytes bytes;  // as long as the spec says; at any address
-};
+/// A saved cache, held against the one that is to take it, which must outlive this.
+///   thread  any
+class LoadedCache {
+ public:
+  ///   cache    of which only what it is matters: the signature, not the state
+  ///   tensors  of the whole file: the header says which of them are the cache's
+  ///   what     named in errors
+  ///   throws   Error{kInvalidRequest} unless header and tensors are what saving this cache gives
+  ///            at that offset, naming the field
+  LoadedCache(const boost::json::object& header, std::span<const TensorSpec> tensors,
+              LayerCache& cache, std::string_view what);
 
-/// Fills an empty cache with what a header and its tensors hold.
-///   tensors  of the whole file: the header says which of them are the cache's
-///   what     named in errors
-///   throws   Error{kInvalidRequest} unless header and tensors are what saving this cache gives at
-///            that offset, naming the field; kOverloaded without memory. Then the cache is only
-///            good for destruction.
-void restore_cache(const boost::json::object& header, std::span<const ReadTensor> tensors,
-                   LayerCache& cache, std::string_view what);
+  int64_t offset() const { return state_.offset; }
+  int64_t minimum_reusable_offset() const;
+  const std::vector<TensorSpec>& tensors() const { return layout_.tensors; }
+  /// Fills the cache, which must have been restored at that offset, with a tensor.
+  void read(size_t tensor, const Source& source) const;
+
+ private:
+  LayerCache& cache_;
+  CacheState state_;
+  const CacheCodec* codec_;
+  CacheLayout layout_;
+};
 
 }  // namespace cohort::kv

@@ -50,6 +50,12 @@ class LayerCache {
   /// Below it, the state is not what a row that stopped there would have.
   virtual int64_t minimum_reusable_offset() const { return 0; }
 
+  /// An empty cache becomes one of `offset` tokens whose contents are undefined, for a reader of
+  /// saved caches to fill on any thread; a change of precision is done if it was due by
+  /// `minimum_reusable_offset`.
+  ///   throws  Error{kOverloaded} without memory; what was taken goes back with the cache
+  virtual void restore(int64_t offset, int64_t minimum_reusable_offset) = 0;
+
   /// A cache of its own over the committed state; shares memory until one of the two writes. Made
   /// right after a commit or before a reserve, and destroyed on the engine thread.
   virtual std::unique_ptr<LayerCache> clone() const = 0;

@@ -41,6 +41,7 @@ class RecurrentCache final : public LayerCache {
   void commit(int64_t tokens) noexcept override;
   int64_t trim_floor() const override { return offset_; }
   void trim(int64_t offset) override;
+  void restore(int64_t offset, int64_t minimum_reusable_offset) override;
   std::unique_ptr<LayerCache> clone() const override;
   size_t bytes_per_token() const override { return 0; }
   std::vector<std::span<const std::byte>> arrays() const override;
@@ -51,16 +52,15 @@ class RecurrentCache final : public LayerCache {
   /// Starts as a copy of nothing: zeros of the right sizes, `open` for the offset after the
   /// reserved tokens. Valid from reserve until commit.
   RecurrentState& next() { return *next_; }
-  /// Replaces the state of an empty cache.
-  ///   throws  Error{kInternal} if sizes are not those of the spec at this offset
-  void restore(int64_t offset, RecurrentState state);
+  /// After restore, until the first clone. Starts as zeros of the right sizes.
+  RecurrentState& restored_state() { return *current_; }
 
  private:
   RecurrentState sized(int64_t offset) const;
 
   const RecurrentSpec spec_;
-  std::shared_ptr<const RecurrentState> current_;
-  std::shared_ptr<RecurrentState> next_;  // null unless reserved
+  std::shared_ptr<RecurrentState> current_;  // changed by its reader only
+  std::shared_ptr<RecurrentState> next_;     // null unless reserved
 };
 
 }  // namespace cohort::kv

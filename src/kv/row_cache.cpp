@@ -42,6 +42,10 @@ int64_t RowCache::minimum_reusable_offset() const {
   return most;
 }
 
+void RowCache::restore(int64_t offset, int64_t minimum_reusable_offset) {
+  for (auto& layer : layers_) layer->restore(offset, minimum_reusable_offset);
+}
+
 RowCache RowCache::clone() const {
   std::vector<std::unique_ptr<LayerCache>> copies;
   for (const auto& layer : layers_) copies.push_back(layer->clone());

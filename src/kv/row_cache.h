@@ -35,6 +35,7 @@ class RowCache {
   int64_t trim_floor() const;
   void trim(int64_t offset);
   int64_t minimum_reusable_offset() const;
+  void restore(int64_t offset, int64_t minimum_reusable_offset);
   RowCache clone() const;
   size_t bytes_per_token() const;
   void check_integrity(BlockCensus& census) const;

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
-#include "base/sha256.h"
 
 namespace cohort::kv {
 namespace {
@@ -17,7 +15,8 @@ namespace bj = boost::json;
 
 constexpr std::string_view kMagic = "COHORTKV";
 constexpr uint32_t kVersion = 1;
-constexpr size_t kPrefixBytes = 16;
+/// Bounds what a hostile length can make a reader allocate.
+constexpr size_t kMostHeadBytes = size_t{64} << 20;
 constexpr size_t kDigestBytes = 64;
 constexpr size_t kAlignment = 64;
 constexpr size_t kMostDimensions = 8;
@@ -56,6 +55,11 @@ uint32_t read_u32(Bytes bytes, size_t at) {
   uint32_t value;
   std::memcpy(&value, bytes.data() + at, sizeof value);
   return value;
+}
+
+void expect_digest(Bytes found, Sha256& sha256) {
+  if (std::ranges::equal(found, bytes_of(sha256.hex()))) return;
+  refuse("its checksum is wrong: it was cut or changed");
 }
 
 /// Bytes of a tensor; nullopt if they are no number.
@@ -105,8 +109,9 @@ RowWriter::RowWriter(const RowCache& row, CacheForm form, const bj::object& abou
   }
   std::string header = bj::serialize(
       bj::object{{"about", about}, {"caches", std::move(caches)}, {"tensors", std::move(tensors)}});
-  header.resize(aligned(kPrefixBytes + header.size()) - kPrefixBytes, ' ');
-  if (header.size() > UINT32_MAX) {
+  constexpr size_t kPrefix = RowHead::kPrefixBytes;
+  header.resize(aligned(kPrefix + header.size()) - kPrefix, ' ');
+  if (header.size() > kMostHeadBytes - kPrefix) {
     fail(ErrorKind::kUnsupported, "KV record: a header of {} bytes is too long", header.size());
   }
   const uint32_t numbers[] = {kVersion, static_cast<uint32_t>(header.size())};
@@ -139,33 +144,31 @@ void RowWriter::write(const Sink& sink) const {
   sink(bytes_of(sha256.hex()));
 }
 
-RowRecord::RowRecord(Bytes bytes) {
-  if (bytes.size() < kPrefixBytes + kDigestBytes) refuse("{} bytes are no record", bytes.size());
-  if (!std::ranges::equal(bytes.first(kMagic.size()), bytes_of(kMagic))) {
+size_t RowHead::bytes(Bytes first_16, size_t record_bytes) {
+  if (!std::ranges::equal(first_16.first(kMagic.size()), bytes_of(kMagic))) {
     refuse("it does not begin with {}", kMagic);
   }
-  const uint32_t version = read_u32(bytes, kMagic.size());
+  const uint32_t version = read_u32(first_16, kMagic.size());
   if (version != kVersion) refuse("it has version {}, this program {}", version, kVersion);
-  const size_t header_bytes = read_u32(bytes, kMagic.size() + sizeof version);
-  const Bytes body = bytes.first(bytes.size() - kDigestBytes);
-  const size_t data_at = kPrefixBytes + header_bytes;
-  if (data_at > body.size() || data_at % kAlignment != 0) {
-    refuse("a header of {} bytes does not fit into {}", header_bytes, bytes.size());
+  const size_t bytes = kPrefixBytes + read_u32(first_16, kMagic.size() + sizeof version);
+  if (record_bytes < kDigestBytes || bytes > record_bytes - kDigestBytes ||
+      bytes % kAlignment != 0 || bytes > kMostHeadBytes) {
+    refuse("a header of {} bytes does not fit into {}", bytes - kPrefixBytes, record_bytes);
   }
-  Sha256 sha256;
-  sha256.update(body);
-  if (!std::ranges::equal(bytes.last(kDigestBytes), bytes_of(sha256.hex()))) {
-    refuse("its checksum is wrong: it was cut or changed");
-  }
-  const auto* text = reinterpret_cast<const char*>(bytes.data()) + kPrefixBytes;
-  bj::object header =
-      parse_json_object({text, header_bytes}, "KV record", {.max_depth = 32, .unique_keys = true});
-  read_tensors(field(header, "tensors", bj::kind::array), body.subspan(data_at));
+  return bytes;
+}
+
+RowHead::RowHead(Bytes head, size_t record_bytes) {
+  const auto* text = reinterpret_cast<const char*>(head.data());
+  const std::string_view json(text + kPrefixBytes, head.size() - kPrefixBytes);
+  bj::object header = parse_json_object(json, "KV record", {.max_depth = 32, .unique_keys = true});
+  read_tensors(field(header, "tensors", bj::kind::array),
+               record_bytes - head.size() - kDigestBytes);
   read_caches(field(header, "caches", bj::kind::array));
   about_ = field(header, "about", bj::kind::object).get_object();
 }
 
-void RowRecord::read_tensors(const bj::value& list, Bytes data) {
+void RowHead::read_tensors(const bj::value& list, size_t data_bytes) {
   size_t end = 0;
   for (const bj::value& value : list.get_array()) {
     if (!value.is_object()) refuse("tensor {} is no object", tensors_.size());
@@ -174,17 +177,17 @@ void RowRecord::read_tensors(const bj::value& list, Bytes data) {
     const size_t offset = natural(field(entry, "offset", bj::kind::int64));
     const size_t bytes = natural(field(entry, "bytes", bj::kind::int64));
     if (size_of(spec) != bytes) refuse("tensor {} does not take {} bytes", words(spec), bytes);
-    if (offset != end || bytes > data.size() - end || aligned(bytes) > data.size() - end) {
+    if (offset != end || bytes > data_bytes - end || aligned(bytes) > data_bytes - end) {
       refuse("tensor {}: {} bytes at {} are not the next of {}", words(spec), bytes, offset,
-             data.size());
+             data_bytes);
     }
-    tensors_.push_back({std::move(spec), data.subspan(offset, bytes)});
+    tensors_.push_back(std::move(spec));
     end += aligned(bytes);
   }
-  if (end != data.size()) refuse("{} bytes belong to no tensor", data.size() - end);
+  if (end != data_bytes) refuse("{} bytes belong to no tensor", data_bytes - end);
 }
 
-void RowRecord::read_caches(const bj::value& list) {
+void RowHead::read_caches(const bj::value& list) {
   size_t next_slot = 0;
   for (const bj::value& value : list.get_array()) {
     if (!value.is_object()) refuse("cache {} is no object", caches_.size());
@@ -202,15 +205,107 @@ void RowRecord::read_caches(const bj::value& list) {
   }
 }
 
-RowCache RowRecord::restore(KvMemory& memory, const RowPrecision& precision) const {
-  RowCache row = memory.new_row(precision);
+std::vector<LoadedCache> RowHead::caches_for(RowCache& row) const {
   if (caches_.size() != row.layers()) {
     refuse("it has {} layers, this model {}", caches_.size(), row.layers());
   }
+  std::vector<LoadedCache> found;
   for (size_t i = 0; i < caches_.size(); ++i) {
-    restore_cache(caches_[i], tensors_, row.layer(i), fmt::format("KV record: layer {}", i));
+    const std::string what = fmt::format("KV record: layer {}", i);
+    found.emplace_back(caches_[i], tensors_, row.layer(i), what);
   }
+  return found;
+}
+
+void RowHead::restore(RowCache& row) const {
+  const std::vector<LoadedCache> caches = caches_for(row);
+  for (size_t i = 0; i < caches.size(); ++i) {
+    row.layer(i).restore(caches[i].offset(), caches[i].minimum_reusable_offset());
+  }
+}
+
+void RowHead::fill(RowCache& row, const Source& source) const {
+  const std::vector<LoadedCache> caches = caches_for(row);
+  for (size_t i = 0; i < caches.size(); ++i) {
+    if (row.layer(i).offset() != caches[i].offset() ||
+        row.layer(i).minimum_reusable_offset() != caches[i].minimum_reusable_offset()) {
+      refuse("layer {} was restored at {}, not {}", i, row.layer(i).offset(), caches[i].offset());
+    }
+  }
+  std::byte padding[kAlignment];
+  for (const LoadedCache& cache : caches) {
+    for (size_t i = 0; i < cache.tensors().size(); ++i) {
+      const size_t bytes = cache.tensors()[i].bytes();
+      size_t read = 0;
+      cache.read(i, [&](std::span<std::byte> piece) {
+        read += piece.size();
+        source(piece);
+      });
+      check(read == bytes, "a tensor is as long as its shape says");
+      source(std::span(padding).first(aligned(bytes) - bytes));
+    }
+  }
+}
+
+RowRecord::RowRecord(Bytes bytes) {
+  constexpr size_t kPrefix = RowHead::kPrefixBytes;
+  if (bytes.size() < kPrefix + kDigestBytes) refuse("{} bytes are no record", bytes.size());
+  const size_t head_bytes = RowHead::bytes(bytes.first(kPrefix), bytes.size());
+  const Bytes body = bytes.first(bytes.size() - kDigestBytes);
+  Sha256 sha256;
+  sha256.update(body);
+  expect_digest(bytes.last(kDigestBytes), sha256);
+  head_.emplace(bytes.first(head_bytes), bytes.size());
+  tensors_ = body.subspan(head_bytes);
+}
+
+RowCache RowRecord::restore(KvMemory& memory, const RowPrecision& precision) const {
+  RowCache row = memory.new_row(precision);
+  head_->restore(row);
+  Bytes rest = tensors_;
+  head_->fill(row, [&](std::span<std::byte> piece) {
+    // An empty array may have no address.
+    if (!piece.empty()) std::memcpy(piece.data(), rest.data(), piece.size());
+    rest = rest.subspan(piece.size());
+  });
   return row;
+}
+
+RowReader::RowReader(size_t bytes, Source source) : source_(std::move(source)) {
+  constexpr size_t kPrefix = RowHead::kPrefixBytes;
+  if (bytes < kPrefix + kDigestBytes) refuse("{} bytes are no record", bytes);
+  std::vector<std::byte> head(kPrefix);
+  take(head);
+  head.resize(RowHead::bytes(head, bytes));
+  take(std::span(head).subspan(kPrefix));
+  head_.emplace(head, bytes);
+  tensor_bytes_ = bytes - head.size() - kDigestBytes;
+}
+
+void RowReader::take(std::span<std::byte> bytes) {
+  source_(bytes);
+  sha256_.update(bytes);
+}
+
+void RowReader::check_digest() {
+  std::byte digest[kDigestBytes];
+  source_(digest);
+  expect_digest(digest, sha256_);
+}
+
+void RowReader::fill(RowCache& row) {
+  head_->fill(row, [&](std::span<std::byte> piece) { take(piece); });
+  check_digest();
+}
+
+void RowReader::verify() {
+  std::vector<std::byte> buffer(1 << 20);
+  for (size_t left = tensor_bytes_; left > 0;) {
+    const auto piece = std::span(buffer).first(std::min(left, buffer.size()));
+    take(piece);
+    left -= piece.size();
+  }
+  check_digest();
 }
 
 }  // namespace cohort::kv

@@ -40,6 +40,7 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source) 
   // The outputs of a layer's five steps; MLX allocates about nine layers ahead (measured).
   const int64_t outputs =
       2 * (spec.heads + kv_heads) * head_dim + 2 * spec.shape.hidden_size + spec.intermediate_size;
+  spec.shape.attention_outputs = static_cast<int>(spec.heads * head_dim);
   spec.shape.working_bytes_per_token = static_cast<size_t>(9 * outputs) * sizeof(float);
   return spec;
 }

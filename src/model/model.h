@@ -10,18 +10,13 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kv/row_cache.h"
+#include "model/token_group.h"
 
 namespace cohort::model {
 
 namespace mx = mlx::core;
 
 struct Checkpoint;
-
-/// Tokens of one row that share a forward; the first stands at cache.offset().
-struct TokenGroup {
-  std::span<const int32_t> ids;
-  kv::RowCache& cache;
-};
 
 /// What a loaded model is to those who use it.
 struct ModelShape {
@@ -30,6 +25,7 @@ struct ModelShape {
   int hidden_size = 0;
   int64_t context_tokens = 0;
   std::vector<kv::AnyLayerSpec> layers;
+  int attention_outputs = 0;           // of a token: heads x head_dim, of the widest layer
   size_t working_bytes_per_token = 0;  // activations of a forward, for each token of its pack
 };
 

@@ -11,8 +11,12 @@
 #endif
 
 #include "base/error.h"
+#include "base/system_memory.h"
+#include "engine/model_forward.h"
+#include "kernels/cpu/attention.h"
 #include "model/checkpoint.h"
 #include "serving/text_parts.h"
+#include "text/utf8_assembler.h"
 
 namespace cohort::serving {
 namespace {
@@ -35,6 +39,19 @@ T first_of(const std::optional<T>& request, const std::optional<T>& flag,
   if (request) return *request;
   if (flag) return *flag;
   return model.value_or(built_in);
+}
+
+/// What attention takes beside the caches; only models with recurrent layers are asked, as the
+/// original of this rule does. See engine/prefill_policy.h.
+std::function<size_t(int64_t, int64_t)> prefill_workspace(const model::ModelShape& shape,
+                                                          int threads) {
+  const auto is_recurrent = [](const kv::AnyLayerSpec& layer) {
+    return std::holds_alternative<kv::RecurrentSpec>(layer);
+  };
+  if (std::ranges::none_of(shape.layers, is_recurrent)) return nullptr;
+  return [outputs = shape.attention_outputs, threads](int64_t chunk, int64_t context) {
+    return kernels::cpu::attention_scratch_bytes(outputs, chunk, context, threads);
+  };
 }
 
 }  // namespace
@@ -71,7 +88,17 @@ ModelBinding::ModelBinding(BindingOptions options)
   info_.context_tokens = context;
   info_.vocab_size = shape.vocab_size;
   info_.has_chat_template = template_ != nullptr;
-  engine_ = std::make_unique<engine::Engine>(*model_, cpu_, *tokenizer_,
+  info_.kv_scheme = options_.kv.name();
+  info_.kv_by_request = options_.kv_by_request;
+  info_.choices_max = static_cast<int>(options_.engine.max_rows);
+  if (options_.engine.kv_memory_bytes == 0) {
+    options_.engine.kv_memory_bytes = available_memory_bytes() / 2;
+  }
+  options_.engine.prompt_cache_bytes =
+      options_.prompt_cache_bytes.value_or(options_.engine.kv_memory_bytes / 2);
+  options_.engine.prefill.workspace = prefill_workspace(shape, cpu_.pool().size());
+  forward_ = std::make_unique<engine::ModelForward>(*model_);
+  engine_ = std::make_unique<engine::Engine>(*forward_, shape.layers, cpu_, *tokenizer_,
                                              end_tokens(checkpoint, *tokenizer_, shape.vocab_size),
                                              options_.engine);
 }
@@ -110,6 +137,16 @@ std::vector<int32_t> ModelBinding::tokenize(std::string_view text) const {
   const bool there = std::ranges::mismatch(leading_, ids).in1 == leading_.end();
   if (!there) ids.insert(ids.begin(), leading_.begin(), leading_.end());
   return ids;
+}
+
+TokenText ModelBinding::token_text(int32_t id) const {
+  TokenText token{.bytes = std::string(tokenizer_->bytes_of(id)),
+                  .text = {},
+                  .special = tokenizer_->is_special(id)};
+  text::Utf8Assembler assembler;
+  assembler.push(token.bytes, token.text);
+  assembler.finish(token.text);
+  return token;
 }
 
 engine::SamplingParams ModelBinding::resolve(const engine::SamplingOptions& request) const {
@@ -151,18 +188,23 @@ void ModelBinding::require_possible(size_t bytes, const char* field) const {
               field, "context_length_exceeded");
 }
 
-void ModelBinding::require_memory(const engine::Request& request,
-                                  const kv::RowPrecision& precision) const {
-  const auto tokens = static_cast<int64_t>(request.prompt.size()) + 1;
-  const size_t needed = kv::peak_bytes(precision, model_->shape().layers, tokens,
-                                       options_.engine.limits.prefill_tokens);
-  if (needed <= options_.engine.kv_memory_bytes) return;
-  const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  throw Error(ErrorKind::kInvalidRequest,
-              fmt::format("the prompt's {} tokens need {:.1f} MB of keys and values; this server "
-                          "has {:.1f} (--kv-memory-mb)",
-                          tokens - 1, mb(needed), mb(options_.engine.kv_memory_bytes)),
-              request.prompt_field, "context_length_exceeded");
+int64_t ModelBinding::answer_tokens(const engine::Request& request,
+                                    const kv::RowPrecision& precision) const {
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t fits =
+      kv::tokens_that_fit(precision, model_->shape().layers, options_.engine.kv_memory_bytes,
+                          info_.context_tokens, options_.engine.prefill.chunk);
+  const int64_t wanted = prompt + request.max_tokens.value_or(1);
+  if (wanted > fits) {
+    throw Error(ErrorKind::kTooLarge,
+                fmt::format("the prompt's {} tokens and {} of an answer need more memory for keys "
+                            "and values than this server has, {:.1f} MB: it holds {} tokens",
+                            prompt, wanted - prompt,
+                            static_cast<double>(options_.engine.kv_memory_bytes) / (1 << 20), fits),
+                request.prompt_field, "context_length_exceeded");
+  }
+  // A default bends to what there is; what a request asks for does not.
+  return request.max_tokens.value_or(std::min(options_.max_tokens.value_or(fits), fits - prompt));
 }
 
 std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
@@ -181,29 +223,19 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
                   "logit_bias");
     }
   }
-  const int64_t room = info_.context_tokens - static_cast<int64_t>(request.prompt.size());
-  // A default from the command line bends to the context; what a request asks for does not.
-  const int64_t max_tokens =
-      request.max_tokens.value_or(std::min(options_.max_tokens.value_or(room), room));
   kv::RowPrecision precision = this->precision(request);
-  require_memory(request, precision);
+  const int64_t max_tokens = answer_tokens(request, precision);
   engine::SamplingParams sampling = resolve(request.sampling);
-  auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed);
-  engine_->submit(
-      {std::move(request), std::move(sampling), max_tokens, std::move(precision), stream});
+  auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed,
+                                                 engine::Stream::kCapacity, request.choices);
+  std::string space = fmt::format("{}\n{}", request.kv_quant, request.cache_salt);
+  engine_->submit({.request = std::move(request),
+                   .sampling = std::move(sampling),
+                   .max_tokens = max_tokens,
+                   .precision = std::move(precision),
+                   .stream = stream,
+                   .space = std::move(space)});
   return stream;
-}
-
-ServiceStats ModelBinding::stats() const {
-  const engine::EngineStats& engine = engine_->stats();
-  return {.rows = engine.rows,
-          .waiting = engine.waiting,
-          .iterations = engine.iterations,
-          .failed_forwards = engine.failed_forwards,
-          .kv_scheme = options_.kv.name(),
-          .kv_by_request = options_.kv_by_request,
-          .kv_used_bytes = engine.kv_used_bytes,
-          .kv_held_bytes = engine.kv_held_bytes};
 }
 
 }  // namespace cohort::serving

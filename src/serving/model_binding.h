@@ -17,6 +17,9 @@
 namespace cohort::model {
 struct Checkpoint;
 }
+namespace cohort::engine {
+class ModelForward;
+}
 
 namespace cohort::serving {
 
@@ -27,9 +30,10 @@ struct BindingOptions {
   int threads = 0;                 // 0 = every core
   int64_t context_tokens = 0;      // 0 = the model's
   model::LoadOptions load;
-  kv::KvScheme kv;             // how keys and values are stored
-  bool kv_by_request = false;  // requests may choose another quantization
-  engine::EngineOptions engine;
+  kv::KvScheme kv;               // how keys and values are stored
+  bool kv_by_request = false;    // requests may choose another quantization
+  engine::EngineOptions engine;  // kv_memory_bytes 0 = half of what is free after loading
+  std::optional<size_t> prompt_cache_bytes;  // of kept prefixes; absent = half of kv_memory_bytes
   engine::SamplingOptions sampling;   // flags: over generation_config.json, under the request
   std::optional<int64_t> max_tokens;  // of an answer whose request does not say
   std::string chat_template;          // Jinja source; "" = the checkpoint's
@@ -47,18 +51,21 @@ class ModelBinding : public ModelService {
   const ModelInfo& info() const override { return info_; }
   std::vector<int32_t> render(const prompt::Conversation& conversation) const override;
   std::vector<int32_t> tokenize(std::string_view text) const override;
+  TokenText token_text(int32_t id) const override;
   std::shared_ptr<engine::Stream> submit(engine::Request request) override;
 
   /// Refuses requests from now on; running answers go on.
   void stop_accepting() { engine_->stop_accepting(); }
-  ServiceStats stats() const override;
+  const engine::EngineStats& stats() const override { return engine_->stats(); }
   const std::vector<kv::SchemeSummary>& kv_schemes() const override { return kv_schemes_; }
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
   kv::RowPrecision precision(const engine::Request& request) const;
-  /// Refuses a prompt whose keys and values the memory could not hold even if all else were free.
-  void require_memory(const engine::Request& request, const kv::RowPrecision& precision) const;
+  /// How long the answer may be: what the request asks for, or else what fits the context and the
+  /// memory for keys and values.
+  ///   throws  Error{kTooLarge} when memory could not hold it even if all else were free
+  int64_t answer_tokens(const engine::Request& request, const kv::RowPrecision& precision) const;
   engine::SamplingParams resolve(const engine::SamplingOptions& request) const;
   /// Refuses text that is longer than any context of this model, before the work of counting its
   /// tokens, which takes a second for each few megabytes.
@@ -74,6 +81,7 @@ class ModelBinding : public ModelService {
   std::unique_ptr<model::Model> model_;
   kv::RowPrecision default_precision_;
   std::vector<kv::SchemeSummary> kv_schemes_;
+  std::unique_ptr<engine::ModelForward> forward_;
   std::unique_ptr<engine::Engine> engine_;
 };
 

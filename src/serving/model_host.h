@@ -23,8 +23,9 @@ class ModelHost : public ModelService {
   const ModelInfo& info() const override;
   std::vector<int32_t> render(const prompt::Conversation& conversation) const override;
   std::vector<int32_t> tokenize(std::string_view text) const override;
+  TokenText token_text(int32_t id) const override { return loaded().token_text(id); }
   std::shared_ptr<engine::Stream> submit(engine::Request request) override;
-  ServiceStats stats() const override { return loaded().stats(); }
+  const engine::EngineStats& stats() const override { return loaded().stats(); }
   const std::vector<kv::SchemeSummary>& kv_schemes() const override {
     return loaded().kv_schemes();
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/engine_stats.h"
 #include "engine/request.h"
 #include "engine/stream.h"
 #include "kv/fit.h"
@@ -21,18 +22,16 @@ struct ModelInfo {
   int64_t context_tokens = 0;
   int32_t vocab_size = 0;
   bool has_chat_template = false;
+  std::string kv_scheme;       // how keys and values are stored unless a request says otherwise
+  bool kv_by_request = false;  // whether a request may
+  int choices_max = 32;        // answers that one request may ask for (--max-rows)
 };
 
-/// What the service does and holds at this moment.
-struct ServiceStats {
-  size_t rows = 0;     // sequences being generated
-  size_t waiting = 0;  // requests accepted, not begun
-  uint64_t iterations = 0;
-  uint64_t failed_forwards = 0;
-  std::string kv_scheme;  // how keys and values are stored unless a request says otherwise
-  bool kv_by_request = false;
-  size_t kv_used_bytes = 0;  // blocks in use
-  size_t kv_held_bytes = 0;  // taken from the system
+/// What one token stands for.
+struct TokenText {
+  std::string bytes;     // may begin or end inside a character
+  std::string text;      // the same as UTF-8, with U+FFFD for what is no character on its own
+  bool special = false;  // <|im_end|> and the like, which the text of an answer leaves out
 };
 
 /// What an API may ask of the loaded model. All calls: any thread, throw Error.
@@ -49,12 +48,15 @@ class ModelService {
   /// caller is its own template; BOS is put in front if the model wants it and it is not there,
   /// EOS never behind: the answer continues the prompt.
   virtual std::vector<int32_t> tokenize(std::string_view text) const = 0;
+  /// An id that stands for nothing has no bytes.
+  virtual TokenText token_text(int32_t id) const = 0;
   /// Starts a generation.
   ///   throws  kInvalidRequest (engine::require_fit, ids), kOverloaded, kUnavailable
   virtual std::shared_ptr<engine::Stream> submit(engine::Request request) = 0;
+  /// Valid for the life of the service.
   ///   throws  kUnavailable while loading
-  virtual ServiceStats stats() const = 0;
-  /// What the ways to store keys and values take. Same throws; valid for the life of the service.
+  virtual const engine::EngineStats& stats() const = 0;
+  /// What the ways to store keys and values take. Same.
   virtual const std::vector<kv::SchemeSummary>& kv_schemes() const = 0;
 };
 

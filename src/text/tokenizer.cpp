@@ -69,6 +69,14 @@ int32_t Tokenizer::vocab_size() const {
   return static_cast<int32_t>(handle_->pieces.num_ids);
 }
 
+std::string_view Tokenizer::bytes_of(int32_t id) const {
+  return handle_->knows(id) ? handle_->bytes_of(id) : std::string_view();
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  return handle_->knows(id) && handle_->is_special(id);
+}
+
 int32_t Tokenizer::token_to_id(std::string_view token) const {
   return tk_tokenizer_token_to_id(handle_->tokenizer, to_tk(token));
 }

@@ -54,6 +54,10 @@ class Tokenizer {
   std::vector<int32_t> leading_ids() const;
   /// One more than the largest id.
   int32_t vocab_size() const;
+  /// What the token adds to a text, in which a special one is read as text; may begin or end inside
+  /// a character. Empty for an id outside the vocabulary. Valid for the life of the tokenizer.
+  std::string_view bytes_of(int32_t id) const;
+  bool is_special(int32_t id) const;
   /// The id of exactly this token, or -1.
   int32_t token_to_id(std::string_view token) const;
 

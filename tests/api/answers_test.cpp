@@ -6,6 +6,7 @@
 #include "api/generation.h"
 #include "api/openai.h"
 #include "base/error.h"
+#include "tests/api/answers.h"
 #include "tests/support/echo_service.h"
 
 namespace cohort::api {
@@ -16,41 +17,6 @@ using testing::EchoOptions;
 using testing::EchoService;
 
 constexpr std::string_view kHello = R"("messages":[{"role":"user","content":"hé 🎉"}])";
-
-Events all_events(engine::Stream& stream) {
-  Events all;
-  while (all.empty() || !all.back().finish) {
-    for (auto& event : stream.wait()) all.push_back(std::move(event));
-  }
-  return all;
-}
-
-Reply whole(Outcome outcome) {
-  auto& deferred = std::get<Deferred>(outcome);
-  return deferred.complete(all_events(*deferred.stream));
-}
-
-/// The data of each server-sent event.
-std::vector<std::string> data_of(std::string_view bytes) {
-  std::vector<std::string> result;
-  while (!bytes.empty()) {
-    const size_t end = bytes.find("\n\n");
-    if (!bytes.starts_with("data: ") || end == std::string_view::npos) {
-      ADD_FAILURE() << "not an event: " << bytes;
-      break;
-    }
-    result.emplace_back(bytes.substr(6, end - 6));
-    bytes.remove_prefix(end + 2);
-  }
-  return result;
-}
-
-std::vector<std::string> streamed(Outcome outcome) {
-  auto& stream = std::get<Streamed>(outcome);
-  std::string bytes;
-  for (const auto& event : all_events(*stream.stream)) bytes += stream.format({event});
-  return data_of(bytes);
-}
 
 std::string chat_body(std::string_view fields) {
   return "{" + std::string(kHello) + (fields.empty() ? "" : ",") + std::string(fields) + "}";
@@ -200,7 +166,7 @@ TEST(Failure, ThatIsTheCallersIsTold) {
 TEST(Failure, ByCancellationIsNotAnAnswer) {
   const Reply reply = whole_answer(
       {}, {},
-      {{.text = "half", .ids = {1}, .finish = engine::FinishReason::kCancelled, .error = {}}});
+      {{.text = "half", .ids = {1}, .finish = engine::FinishReason::kCancelled, .last = true}});
   EXPECT_EQ(reply.status, 503);
 }
 

@@ -6,16 +6,20 @@
 
 #include "api/json_input.h"
 #include "api/openai.h"
+#include "api/priority.h"
 #include "base/error.h"
 
 namespace cohort::api {
 namespace {
 
+namespace json = boost::json;
+
 const serving::ModelInfo kModel{.ids = {"m"},
                                 .created_unix_s = 0,
                                 .context_tokens = 100,
                                 .vocab_size = 300,
-                                .has_chat_template = true};
+                                .has_chat_template = true,
+                                .choices_max = 16};
 
 Draft chat(const std::string& fields) {
   return read_chat(parse_object(R"({"messages":[{"role":"user","content":"hi"}])" +
@@ -75,12 +79,13 @@ std::vector<Refused> wrong_numbers() {
   add("presence_penalty", {"-2.1", "2.1", "1e308", "\"0\""});
   add("frequency_penalty", {"-2.1", "2.1", "true"});
   add("seed", {"1.5", "18446744073709551616", "-9223372036854775809", "\"1\"", "true", "1e3"});
-  add("n", {"0", "2", "-1", "1e308", "9223372036854775808", "\"1\"", "true"});
-  add("best_of", {"2", "9223372036854775807"});
-  add("top_logprobs", {"1", "20", "-1", "9223372036854775808", "\"0\""});
-  add("logprobs", {"true", "1", "\"false\""});
+  add("n", {"0", "17", "-1", "1.0", "1e308", "9223372036854775808", "\"1\"", "true"});
+  add("best_of", {"0", "2", "129", "9223372036854775807", "true"});
+  add("top_logprobs", {"1", "20", "21", "-1", "0.5", "9223372036854775808", "\"0\"", "true"});
+  add("logprobs", {"1", "0", "\"false\"", "[]"});
   add("stream", {"1", "\"true\"", "[]"});
   add("ignore_eos", {"1", "\"yes\""});
+  add("priority", {"1.0", "\"High\"", "\"\"", "\"5\"", "true", "[]", "{}"});
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Numbers, ChatRefuses, ::testing::ValuesIn(wrong_numbers()));
@@ -125,6 +130,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"("stream_options":{"include_obfuscation":true})",
                 "stream_options.include_obfuscation"},
         Refused{R"("max_tokens":5,"max_completion_tokens":6)", "max_completion_tokens"},
+        Refused{R"("n":2,"best_of":3)", "best_of"}, Refused{R"("best_of":3,"n":2)", "best_of"},
+        Refused{R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
+        Refused{R"("logprobs":false,"top_logprobs":1)", "top_logprobs"},
+        Refused{R"("top_logprobs":1,"logprobs":null)", "top_logprobs"},
         Refused{R"("model":5)", "model"},
         Refused{R"("chat_template_kwargs":[])", "chat_template_kwargs"},
         Refused{R"("store":true)", "store"}, Refused{R"("metadata":"x")", "metadata"},
@@ -183,17 +192,20 @@ TEST_P(ChatIgnores, WhatChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(
     Fields, ChatIgnores,
-    ::testing::Values(
-        R"("user":"u")", R"("safety_identifier":"u")", R"("metadata":{"a":"b"})",
-        R"("store":false)", R"("service_tier":"auto")", R"("prompt_cache_key":"k")", R"("n":1)",
-        R"("logprobs":false)", R"("top_logprobs":0)", R"("modalities":["text"])",
-        R"("response_format":{"type":"text"})", R"("reasoning_effort":"none")", R"("tools":[])",
-        R"("functions":[])", R"("tool_choice":"auto")", R"("tool_choice":"none")",
-        R"("function_call":"none")", R"("parallel_tool_calls":true)", R"("stream_options":{})",
-        R"("stream_options":{"include_usage":null,"include_obfuscation":false})",
-        R"("anything":null)", R"("logit_bias":{})", R"("stop":[])", R"("temperature":null)",
-        R"("tools":null,"audio":null,"prediction":null,"web_search_options":null)",
-        R"("max_tokens":5,"max_completion_tokens":5)"));
+    ::testing::Values(R"("user":"u")", R"("safety_identifier":"u")", R"("metadata":{"a":"b"})",
+                      R"("store":false)", R"("service_tier":"auto")", R"("prompt_cache_key":"k")",
+                      R"("n":1)", R"("logprobs":false)", R"("top_logprobs":0)",
+                      R"("logprobs":false,"top_logprobs":0)", R"("best_of":1)",
+                      R"("n":3,"best_of":3)", R"("n":3,"best_of":1)", R"("modalities":["text"])",
+                      R"("response_format":{"type":"text"})", R"("reasoning_effort":"none")",
+                      R"("tools":[])", R"("functions":[])", R"("tool_choice":"auto")",
+                      R"("tool_choice":"none")", R"("function_call":"none")",
+                      R"("parallel_tool_calls":true)", R"("stream_options":{})",
+                      R"("stream_options":{"include_usage":null,"include_obfuscation":false})",
+                      R"("anything":null)", R"("logit_bias":{})", R"("stop":[])",
+                      R"("temperature":null)",
+                      R"("tools":null,"audio":null,"prediction":null,"web_search_options":null)",
+                      R"("max_tokens":5,"max_completion_tokens":5)"));
 
 TEST(ChatFields, AreReadExactly) {
   const Draft draft =
@@ -241,6 +253,64 @@ TEST(ChatFields, EverySeedOf64BitsCounts) {
   EXPECT_EQ(chat(R"("seed":0)").request.sampling.seed, 0u);
 }
 
+TEST(ChatFields, PriorityHasNamesAndNumbersOfWhichTheLowerGoesFirst) {
+  using engine::Priority;
+  const std::pair<const char*, Priority> cases[] = {{R"("high")", Priority::kHigh},
+                                                    {R"("normal")", Priority::kNormal},
+                                                    {R"("low")", Priority::kLow},
+                                                    {"-1", Priority::kHigh},
+                                                    {"0", Priority::kNormal},
+                                                    {"1", Priority::kLow},
+                                                    {"-9223372036854775808", Priority::kHigh},
+                                                    {"18446744073709551615", Priority::kLow}};
+  for (const auto& [value, priority] : cases) {
+    EXPECT_EQ(chat(fmt::format("\"priority\":{}", value)).priority, priority) << value;
+  }
+  EXPECT_FALSE(chat("").priority);
+  EXPECT_FALSE(chat(R"("priority":null)").priority);
+  const auto error = error_of([] { chat(R"("priority":"urgent")"); });
+  EXPECT_STREQ(error->what(),
+               "priority must be 'high', 'normal', 'low' or an integer: below 0 is high, 0 normal, "
+               "above 0 low");
+}
+
+TEST(ChatFields, PriorityInTheHeaderIsText) {
+  using engine::Priority;
+  EXPECT_EQ(read_priority_header({}), Priority::kNormal);
+  EXPECT_EQ(read_priority_header("high"), Priority::kHigh);
+  EXPECT_EQ(read_priority_header("low"), Priority::kLow);
+  EXPECT_EQ(read_priority_header("-3"), Priority::kHigh);
+  EXPECT_EQ(read_priority_header("0"), Priority::kNormal);
+  EXPECT_EQ(read_priority_header("7"), Priority::kLow);
+  for (const char* text : {"", "HIGH", "1.5", "+1", "1 ", "0x1", "99999999999999999999"}) {
+    const auto error = error_of([&] { read_priority_header(text); });
+    ASSERT_TRUE(error) << text;
+    EXPECT_EQ(error->param(), "X-Priority");
+    EXPECT_EQ(error->kind(), ErrorKind::kInvalidRequest);
+  }
+}
+
+TEST(ChatFields, SayHowManyChoicesThereAre) {
+  EXPECT_EQ(chat("").request.choices, 1);
+  EXPECT_EQ(chat(R"("n":16)").request.choices, 16);
+  EXPECT_EQ(completion_with(R"("prompt":"a","n":2)").request.choices, 2);
+  serving::ModelInfo large = kModel;
+  large.choices_max = 4096;
+  const auto ask = [&](int n) {
+    return read_completion(json::object{{"prompt", "a"}, {"n", n}}, large).request.choices;
+  };
+  EXPECT_EQ(ask(128), 128);
+  EXPECT_EQ(error_of([&] { ask(129); })->param(), "n");
+}
+
+TEST(ChatFields, SayHowManyLogprobsThereAre) {
+  EXPECT_EQ(chat("").request.top_logprobs, std::nullopt);
+  EXPECT_EQ(chat(R"("logprobs":false,"top_logprobs":0)").request.top_logprobs, std::nullopt);
+  EXPECT_EQ(chat(R"("logprobs":true)").request.top_logprobs, 0);
+  EXPECT_EQ(chat(R"("logprobs":true,"top_logprobs":20)").request.top_logprobs, 20);
+  EXPECT_EQ(chat(R"("top_logprobs":3,"logprobs":true)").request.top_logprobs, 3);
+}
+
 TEST(ChatFields, MessagesKeepRolesNamesAndJoinedText) {
   const Draft draft = read_chat(parse_object(R"({"messages":[
       {"role":"developer","content":"d"},
@@ -282,6 +352,12 @@ TEST(CompletionFields, TakeFourFormsOfOnePrompt) {
   EXPECT_EQ(std::get<Ids>(completion_with(R"("prompt":[[5]])").prompt), (Ids{5}));
 }
 
+TEST(CompletionFields, LogprobsAreACount) {
+  EXPECT_EQ(completion_with(R"("prompt":"a")").request.top_logprobs, std::nullopt);
+  EXPECT_EQ(completion_with(R"("prompt":"a","logprobs":0)").request.top_logprobs, 0);
+  EXPECT_EQ(completion_with(R"("prompt":"a","logprobs":20)").request.top_logprobs, 20);
+}
+
 class PromptRefused : public ::testing::TestWithParam<Refused> {};
 
 TEST_P(PromptRefused, NamingTheEntry) {
@@ -304,7 +380,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"("prompt":"a","messages":[])", "messages"},
         Refused{R"("prompt":"a","max_completion_tokens":5)", "max_completion_tokens"},
         Refused{R"("prompt":"a","echo":true)", "echo"},
-        Refused{R"("prompt":"a","logprobs":5)", "logprobs"},
+        Refused{R"("prompt":"a","logprobs":21)", "logprobs"},
+        Refused{R"("prompt":"a","logprobs":-1)", "logprobs"},
+        Refused{R"("prompt":"a","logprobs":true)", "logprobs"},
+        Refused{R"("prompt":"a","logprobs":1.5)", "logprobs"},
+        Refused{R"("prompt":"a","logprobs":5,"top_logprobs":5)", "top_logprobs"},
         Refused{R"("prompt":"a","best_of":2)", "best_of"},
         Refused{R"("prompt":"a","suffix":"b")", "suffix"}));
 

@@ -93,6 +93,14 @@ TEST(CommandLine, LogitsAndBenchHaveTheContractsForms) {
   EXPECT_EQ(bench.sources.flags, (Flags{{"threads", {"2"}}, {"model", {"m"}}}));
 }
 
+TEST(CommandLine, CacheTakesOneOfItsActions) {
+  const Invocation given = parse({"cache", "gc", "--ssd-cache", "d", "--ssd-cache-max", "8"});
+  EXPECT_EQ(std::get<CacheOptions>(given.options).action, "gc");
+  EXPECT_EQ(given.sources.flags, (Flags{{"ssd_cache", {"d"}}, {"ssd_cache_max_gb", {"8"}}}));
+  EXPECT_NE(error({"cache"}).find("ACTION"), std::string::npos);
+  EXPECT_NE(error({"cache", "rm"}).find("cohort cache --help"), std::string::npos);
+}
+
 TEST(CommandLine, UsageErrorsSayWhatToTry) {
   EXPECT_EQ(error({"serv"}), "unknown command 'serv'\nTry: cohort --help");
   EXPECT_EQ(error({"pull"}), "MODEL is required\nTry: cohort pull --help");
@@ -107,7 +115,7 @@ TEST(CommandLine, HelpShowsEveryKnobOfTheCommandWithItsDefault) {
   EXPECT_EQ(help({}), help({"--help"}));
   const std::vector<std::pair<const char*, Command>> commands = {
       {"serve", kServe}, {"run", kRun}, {"logits", kLogits}, {"bench", kBench},
-      {"pull", kPull},   {"ls", kLs},   {"fit", kFit}};
+      {"pull", kPull},   {"ls", kLs},   {"fit", kFit},       {"cache", kCache}};
   for (const auto& [name, bit] : commands) {
     const std::string text = help({name, "--help"});
     for (const Knob& knob : knobs()) {

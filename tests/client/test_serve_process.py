@@ -318,13 +318,15 @@ def test_stats_say_what_is_held():
         while True:  # the row goes after the last token was sent
             status, stats = get(server.url + "/stats")
             assert status == 200
-            if stats["kv"]["used_bytes"] == 0:
+            if stats["rows"] == 0 and stats["prefix_cache"]["entries"] == 1:
                 break
             assert time.monotonic() < deadline, stats
             time.sleep(0.02)
-    kv = stats.pop("kv")
-    assert set(stats) == {"rows", "waiting", "iterations", "failed_forwards"}
+    kv, prefixes = stats.pop("kv"), stats.pop("prefix_cache")
+    assert set(stats) == {"rows", "waiting", "parked", "preemptions", "iterations", "failed_forwards"}
     assert (stats["rows"], stats["waiting"], stats["failed_forwards"]) == (0, 0, 0)
+    assert prefixes.keys() == {"entries", "bytes", "hits", "misses", "evictions", "cached_tokens"}
+    assert 0 < kv["used_bytes"] <= prefixes["bytes"], "only what is kept for the next turn"
     assert stats["iterations"] > 0
     assert set(kv) == {"scheme", "by_request", "used_bytes", "held_bytes", "schemes"}
     assert kv["scheme"] == "bf16" and kv["by_request"] is False

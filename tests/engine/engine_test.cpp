@@ -58,7 +58,7 @@ TEST(Engine, GreedyAnswersEqualTheGoldens) {
   BindingOptions options = tiny_llama();
   options.load.exact = true;
   options.kv.dense_bf16 = false;
-  options.engine.limits = {.prefill_tokens = 40, .mixed_tokens = 7};
+  options.engine.budget = {.alone_tokens = 40, .mixed_tokens = 7};
   ModelBinding binding(options);
   const std::vector<std::string> prompts{"main", "batch_a", "batch_b"};
   std::vector<std::shared_ptr<Stream>> streams;
@@ -105,7 +105,8 @@ TEST(Engine, EightAtOnceEqualTheirSoloRunsTokenForToken) {
   for (const SchedulerLimits& limits :
        {SchedulerLimits{}, SchedulerLimits{64, 16}, SchedulerLimits{3, 1}}) {
     BindingOptions options = tiny_llama();
-    options.engine.limits = limits;
+    options.engine.budget = {.alone_tokens = limits.prefill_tokens,
+                             .mixed_tokens = limits.mixed_tokens};
     options.engine.max_rows = limits.mixed_tokens == 16 ? 3 : 8;
     ModelBinding binding(options);
     std::vector<std::shared_ptr<Stream>> streams;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "engine/engine.h"
+#include "engine/model_forward.h"
 #include "kernels/cpu_node.h"
 #include "model/checkpoint.h"
 #include "serving/text_parts.h"
@@ -41,7 +42,8 @@ kv::RowPrecision dense() {
 class FailingEngine : public testing::Test {
  protected:
   Engine& start(EngineOptions options = {}) {
-    engine_ = std::make_unique<Engine>(model_, cpu_, tokenizer(), std::set<int32_t>{}, options);
+    engine_ = std::make_unique<Engine>(forward_, model_.shape().layers, cpu_, tokenizer(),
+                                       std::set<int32_t>{}, std::move(options));
     return *engine_;
   }
 
@@ -57,6 +59,7 @@ class FailingEngine : public testing::Test {
   }
 
   test::ScriptedModel model_;
+  ModelForward forward_{model_};
   kernels::cpu::Cpu cpu_{1};
   std::unique_ptr<Engine> engine_;
 };
@@ -104,7 +107,7 @@ TEST_F(FailingEngine, AForwardThatFailsOverAPromptLeavesRunningAnswersAlone) {
   model_.on_logits = [](int32_t token, std::span<float> logits) {
     if (token == 300) logits[10] = 20;  // round and round, past the 3
   };
-  Engine& engine = start({.limits = {.prefill_tokens = 8, .mixed_tokens = 4}});
+  Engine& engine = start({.budget = {.alone_tokens = 8, .mixed_tokens = 4}});
   const auto one = submit({10}, 1 << 18, 1 << 20), two = submit({20}, 1 << 18, 1 << 20);
   ASSERT_TRUE(eventually([&] { return engine.stats().iterations > 3; }));
   // In the middle, alone, and alone in a last chunk: a prompt of one token is still a prompt.
@@ -192,12 +195,12 @@ EngineOptions room_for(size_t blocks) {
   return {.kv_memory_bytes = blocks * kv::LayerSpec{1, 16}.geometry(dense()[0].then).block_bytes()};
 }
 
-TEST_F(FailingEngine, AnAnswerThatFindsNoMemoryIsTheOnlyOneToFail) {
+TEST_F(FailingEngine, AnAnswerThatMemoryCannotHoldEvenAloneIsTheOnlyOneToFail) {
   Engine& engine = start(room_for(16));
   const auto wide = submit(std::vector<int32_t>(910, 10), 1000, 1 << 10);
   const auto good = submit({100}, 200, 1 << 10);
   const Answer failed = collect(*wide), whole = collect(*good);
-  EXPECT_EQ(failed.ids, counting(11, 51)) << "to the end of its fifteenth block";
+  EXPECT_EQ(failed.ids, counting(11, 115)) << "to the end of the last block";
   ASSERT_EQ(failed.finish, FinishReason::kError);
   EXPECT_EQ(failed.error->kind(), ErrorKind::kOverloaded);
   EXPECT_EQ(whole.ids, counting(101, 200));
@@ -206,20 +209,14 @@ TEST_F(FailingEngine, AnAnswerThatFindsNoMemoryIsTheOnlyOneToFail) {
   EXPECT_EQ(engine.stats().rows, 0U);
 }
 
-TEST_F(FailingEngine, APromptThatFindsNoMemoryLeavesThePromptsBesideItAlone) {
-  std::latch both(1);
-  model_.on_forward = [&](std::span<const TokenGroup>) { both.wait(); };
-  EngineOptions options = room_for(16);
-  options.limits = {.prefill_tokens = 400, .mixed_tokens = 400};
-  Engine& engine = start(options);
-  const auto wide = submit(std::vector<int32_t>(2000, 10), 5);
-  const auto good = submit(std::vector<int32_t>(900, 100), 20);
-  both.count_down();
-  const Answer failed = collect(*wide), whole = collect(*good);
-  EXPECT_TRUE(failed.ids.empty());
-  ASSERT_EQ(failed.finish, FinishReason::kError);
-  EXPECT_EQ(failed.error->kind(), ErrorKind::kOverloaded);
-  EXPECT_EQ(whole.ids, counting(101, 20));
+TEST_F(FailingEngine, PromptsThatDoNotFitTogetherAreReadOneAfterTheOther) {
+  Engine& engine = start(room_for(16));
+  std::vector<std::shared_ptr<Stream>> streams;
+  for (int i = 0; i < 6; ++i) {
+    streams.push_back(submit(std::vector<int32_t>(900, 10 + 10 * i), 50));
+  }
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(collect(*streams[i]).ids, counting(11 + 10 * i, 50));
+  EXPECT_EQ(engine.stats().preemptions, 0U) << "who is let in has room";
   EXPECT_TRUE(eventually([&] { return engine.stats().kv_used_bytes == 0; }));
 }
 

@@ -99,6 +99,17 @@ TEST_F(Disconnect, OfManyAtOnceFreesThemAll) {
   EXPECT_EQ(service().cancelled(), 50u);
 }
 
+TEST_F(Disconnect, FreesEveryChoice) {
+  echo.token_time = 1ms;
+  auto client = connect();
+  client.send(complete(std::string(kEndless) + R"(,"n":8)"));
+  client.read_until("data: ");
+  EXPECT_EQ(service().running(), 8u);
+  client.reset();
+  EXPECT_TRUE(within(100ms, [&] { return service().running() == 0; }));
+  EXPECT_EQ(service().cancelled(), 8u);
+}
+
 TEST_F(Disconnect, ByFloodingBehindAStreamIsADisconnect) {
   echo.token_time = 1ms;
   auto client = connect();

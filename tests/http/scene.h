@@ -29,30 +29,35 @@ inline ServerOptions quick_options() {
   return options;
 }
 
-/// The server in front of the echo service. A test says what is unusual in `echo` and `options`;
-/// its first look at either starts both.
+/// The server in front of the echo service. A test says what is unusual in `echo`, `options` and
+/// `tracing`; its first look at what they make starts all.
 class Http : public ::testing::Test {
  protected:
   EchoService& service() { return start().service; }
   Server& server() { return start().server; }
+  const Tracer& tracer() { return start().tracer; }
   RawClient connect(int receive_buffer_bytes = 0) {
     return RawClient(server().port(), receive_buffer_bytes);
   }
 
   EchoOptions echo;
   ServerOptions options = quick_options();
+  TracerOptions tracing;
 
  private:
   struct Running {
-    Running(const EchoOptions& echo, const ServerOptions& options)
-        : service(echo), server(api::openai_routes(service), options) {
+    Running(const EchoOptions& echo, ServerOptions options, const TracerOptions& tracing)
+        : tracer(tracing),
+          service(echo),
+          server(api::openai_routes(service, &tracer), (options.tracer = &tracer, options)) {
       server.start();
     }
+    Tracer tracer;
     EchoService service;
     Server server;
   };
   Running& start() {
-    if (!running_) running_ = std::make_unique<Running>(echo, options);
+    if (!running_) running_ = std::make_unique<Running>(echo, options, tracing);
     return *running_;
   }
   std::unique_ptr<Running> running_;

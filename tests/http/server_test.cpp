@@ -345,6 +345,40 @@ TEST_F(Streams, OfManyClientsAreComplete) {
   EXPECT_EQ(complete_answers, 80);
 }
 
+size_t count_of(std::string_view part, std::string_view text) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string_view::npos; ++at) ++count;
+  return count;
+}
+
+TEST_F(Streams, OfSeveralChoicesEndWithTheLastOne) {
+  // With letters of their own the choices meet the stop string at different times.
+  constexpr std::string_view kChoices =
+      R"(,"n":8,"temperature":1,"seed":1,"stop":"e","max_tokens":300)";
+  auto client = connect();
+  client.send(complete(std::string(kChoices) + R"(,"stream":true)"));
+  const RawResponse streamed = client.read_response();
+  EXPECT_TRUE(streamed.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_EQ(count_of("[DONE]", streamed.body), 1u);
+  EXPECT_EQ(count_of(R"("finish_reason":"stop")", streamed.body), 8u);
+  client.send(complete(kChoices));
+  const RawResponse whole = client.read_response();
+  EXPECT_EQ(whole.status, 200);
+  EXPECT_EQ(count_of(R"("finish_reason":"stop")", whole.body), 8u);
+  EXPECT_TRUE(within(1s, [&] { return service().running() == 0; }));
+  EXPECT_EQ(service().cancelled(), 0u);
+}
+
+TEST_F(Backpressure, HoldsAllChoicesAndLetsThemGo) {
+  echo.context_tokens = 10'000;
+  auto client = connect(4096);
+  client.send(complete(R"(,"n":8,"ignore_eos":true,"max_tokens":2000,"stream":true)"));
+  std::this_thread::sleep_for(100ms);
+  const RawResponse response = client.read_response();
+  EXPECT_EQ(count_of(R"("finish_reason":"length")", response.body), 8u);
+  EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
+}
+
 TEST_F(Failure, MidStreamEndsWithoutDone) {
   echo.fail_at = 2;
   auto client = connect();

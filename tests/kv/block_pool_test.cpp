@@ -66,7 +66,7 @@ TEST(BlockPool, GivesMemoryBackButForAReserve) {
 }
 
 TEST(BlockPool, StopsAtTheLimitAndGoesOnAfterARelease) {
-  MemoryLimit limit{.most_bytes = 3 * kSlab + kSlab / 2};
+  MemoryLimit limit{.most_bytes = 3 * kSlab + kBytes / 2};
   BlockPool pool(kBytes, limit);
   std::vector<BlockId> blocks;
   for (int i = 0; i < 48; ++i) blocks.push_back(pool.take());
@@ -84,21 +84,22 @@ TEST(BlockPool, StopsAtTheLimitAndGoesOnAfterARelease) {
   pool.check_integrity();
 }
 
-TEST(BlockPool, UsesFreeBlocksOfAHigherSlabBeforeItGivesUp) {
-  MemoryLimit limit;
-  BlockPool pool(kBytes, limit), other(kBytes, limit);
+TEST(BlockPool, EveryBlockWithinTheLimitIsToBeHad) {
+  MemoryLimit limit{.most_bytes = 100 * kBytes};
+  BlockPool pool(kBytes, limit), other(3 * kBytes, limit);
   std::vector<BlockId> blocks;
-  for (int i = 0; i < 16 * 12; ++i) blocks.push_back(pool.take());
-  // Every slab but the last empties; the pool keeps the memory of the lowest only.
-  for (int i = 0; i < 16 * 11; ++i) pool.release(blocks[static_cast<size_t>(i)]);
-  pool.release(blocks.back());
-  pool.check_integrity();
-  const size_t free_blocks = pool.held_bytes() / kBytes - pool.used_blocks();
-  limit.most_bytes = limit.held_bytes;
-  for (size_t i = 0; i < free_blocks; ++i) pool.take();
-  pool.check_integrity();
+  for (int i = 0; i < 70; ++i) blocks.push_back(pool.take());
+  for (int i = 0; i < 10; ++i) other.take();
+  EXPECT_EQ(limit.used_bytes, limit.most_bytes);
   EXPECT_THROW(pool.take(), Error);
   EXPECT_THROW(other.take(), Error);
+  // However the free blocks lie: a block of another size costs at most a slab more.
+  for (size_t i = 0; i < 70; i += 2) pool.release(blocks[i]);
+  for (int i = 0; i < 11; ++i) other.take();
+  EXPECT_THROW(other.take(), Error);
+  EXPECT_LE(limit.held_bytes, 5 * kSlab + 2 * 3 * kSlab);
+  pool.check_integrity();
+  other.check_integrity();
 }
 
 TEST(BlockPool, TakesWhatOtherPoolsHoldForTheirNextRow) {
@@ -108,7 +109,7 @@ TEST(BlockPool, TakesWhatOtherPoolsHoldForTheirNextRow) {
   EXPECT_GT(first.held_bytes(), 0U) << "in reserve";
   const BlockId block = second.take();
   EXPECT_EQ(first.held_bytes(), 0U);
-  EXPECT_LE(limit.held_bytes, limit.most_bytes);
+  EXPECT_EQ(limit.held_bytes, second.held_bytes());
   second.release(block);
   first.check_integrity();
   second.check_integrity();

@@ -185,9 +185,9 @@ TEST(KvMemory, AConversionThatFindsNoMemoryCanBeTriedAgain) {
   const LayerCase c{LayerSpec{2, 64}, precision};
   const size_t dense = c.attention()->geometry(precision.first).block_bytes();
   const size_t turbo = c.attention()->geometry(precision.then).block_bytes();
-  OneLayer model(c, 16 * (dense + turbo));
+  OneLayer model(c, 3 * dense + 16 * turbo);
   std::optional<RowCache> other = model.row();
-  other->reserve(1);  // its dense slab
+  other->reserve(1);
   OneLayer turbo_only({LayerSpec{2, 64}, {precision.then, precision.then, 0}});
   RowCache row = model.row();
   row.reserve(100);

@@ -214,6 +214,65 @@ TEST(RowRecord, TheFrameOfARecordIsChecked) {
   contains(refusal_of(changed, model), "checksum");
 }
 
+/// Hands out a record piece by piece, and fails at its end as a file does.
+Source source_of(const Record& record) {
+  return [rest = Bytes(record)](std::span<std::byte> piece) mutable {
+    if (piece.size() > rest.size()) fail(ErrorKind::kInvalidRequest, "the file ends early");
+    std::ranges::copy(rest.first(piece.size()), piece.begin());
+    rest = rest.subspan(piece.size());
+  };
+}
+
+TEST(RowReader, FillsARowThatWasRestoredBeforeTheRecordWasSeen) {
+  for (const CacheForm form : {kPortable, kPaged}) {
+    for (const int64_t offset : {0, 10, 32, 64, 150}) {
+      Model model, other;
+      RowCache row = model.row(offset);
+      const Record record = record_of(row, form);
+      RowCache copy = other.row();
+      copy.restore(offset, row.minimum_reusable_offset());
+      RowReader(record.size(), source_of(record)).fill(copy);
+      other.check({&copy});
+      EXPECT_TRUE(record_of(copy, form) == record);
+      append(row, 100, model.cpu, 3);
+      append(copy, 100, other.cpu, 3);
+      EXPECT_TRUE(record_of(copy, form) == record_of(row, form));
+      RowReader(record.size(), source_of(record)).verify();
+    }
+  }
+}
+
+TEST(RowReader, RefusesARowThatWasRestoredOtherwise) {
+  Model model;
+  const Record record = record_of(model.row(32), kPaged);
+  for (const auto& [offset, reusable] : {std::pair{31, 0}, {33, 32}, {32, 0}, {0, 0}}) {
+    RowCache row = model.row();
+    row.restore(offset, reusable);
+    EXPECT_THROW(RowReader(record.size(), source_of(record)).fill(row), Error) << offset;
+  }
+}
+
+TEST(RowReader, RefusesWhatIsCutOrChangedAnywhere) {
+  Model model;
+  std::mt19937 random(5);
+  const Record whole = record_of(model.row(30), kPaged);
+  const auto refused = [&](const Record& record) {
+    RowCache row = model.row();
+    row.restore(30, 0);
+    EXPECT_THROW(RowReader(record.size(), source_of(record)).verify(), Error);
+    EXPECT_THROW(RowReader(record.size(), source_of(record)).fill(row), Error);
+    EXPECT_THROW(RowReader(whole.size(), source_of(record)).fill(row), Error);
+  };
+  for (size_t i = 0; i < whole.size(); i += 1 + random() % 97) {
+    Record record = whole;
+    record[i] ^= std::byte(1u << random() % 8);
+    refused(record);
+    record = whole;
+    record.resize(i);
+    refused(record);
+  }
+}
+
 TEST(RowRecord, ARestoreThatFindsNoMemoryGivesBackWhatItTook) {
   Model source;
   const RowCache row = source.row(150);

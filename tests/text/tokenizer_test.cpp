@@ -80,6 +80,27 @@ TEST(Tokenizer, IdsOutsideTheVocabularyDecodeToNothing) {
   EXPECT_EQ(stream.finish(), "");
 }
 
+TEST(Tokenizer, BytesOfATokenAreThoseItAddsToAText) {
+  for (const char* name : {"llama", "gemma3", "qwen3", "qwen3_5", "gemma4_e2b"}) {
+    const Tokenizer tokenizer = family(name);
+    const std::string text = "a 😀 日本語 <|im_start|><bos> é\n";
+    std::string bytes;
+    for (const int32_t id : tokenizer.encode(text, SpecialTokens::kParse)) {
+      bytes += tokenizer.bytes_of(id);
+    }
+    EXPECT_EQ(bytes, text) << name;
+    for (const int32_t id : {-1, tokenizer.vocab_size(), std::numeric_limits<int32_t>::min()}) {
+      EXPECT_EQ(tokenizer.bytes_of(id), "");
+      EXPECT_FALSE(tokenizer.is_special(id));
+    }
+  }
+  const Tokenizer qwen = family("qwen3");
+  const int32_t start = qwen.token_to_id("<|im_start|>");
+  EXPECT_EQ(qwen.bytes_of(start), "<|im_start|>");
+  EXPECT_TRUE(qwen.is_special(start));
+  EXPECT_FALSE(qwen.is_special(qwen.token_to_id("a")));
+}
+
 TEST(Tokenizer, TextThatIsNotUtf8IsTheCallersFault) {
   const Tokenizer tokenizer = family("llama");
   try {

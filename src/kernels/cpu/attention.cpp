@@ -158,6 +158,8 @@ class Attention {
   float* out_;
 };
 
+constexpr size_t kTilesPerThread = 8;  // from here on, threads have tiles enough to share out
+
 int64_t first_segment(const QueryTile& tile) {
   return tile.begin_block / kSegmentBlocks;
 }
@@ -167,6 +169,13 @@ int64_t end_segment(const QueryTile& tile) {
 
 }  // namespace
 
+size_t attention_scratch_bytes(int outputs, int64_t tokens, int64_t context, int threads) {
+  const int64_t segments = blocks_for(context) / kSegmentBlocks + 1;
+  const int64_t tiles = kTilesPerThread * threads;
+  const int64_t tile_floats = 4 * (kStateHeader + padded(std::min(outputs, kMaxHeadDim)));
+  return sizeof(float) * static_cast<size_t>(tokens * outputs + tiles * segments * tile_floats);
+}
+
 void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow> rows,
                const float* qkv, float* out) {
   const std::vector<QueryTile> tiles = query_tiles(step, rows);
@@ -174,7 +183,7 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
   // Few tiles over long contexts: their segments are items too. Many tiles: an item walks through
   // its segments. Either way each segment starts fresh and merges in order.
   std::vector<size_t> first_item(tiles.size() + 1, 0);
-  const bool split = tiles.size() < 8 * threads;
+  const bool split = tiles.size() < kTilesPerThread * threads;
   for (size_t i = 0; i < tiles.size(); ++i) {
     const auto segments = static_cast<size_t>(end_segment(tiles[i]) - first_segment(tiles[i]));
     first_item[i + 1] = first_item[i] + (split ? segments : 1);

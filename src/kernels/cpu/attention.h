@@ -51,4 +51,10 @@ struct AttentionStep {
 void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow> rows,
                const float* qkv, float* out);
 
+/// The most scratch memory that attention() takes for `tokens` of one row that end at `context`:
+/// the rotated queries and, while fewer tiles of four queries than keep the threads busy, a partial
+/// output for each tile and segment of 1,024 keys. It hardly grows with the context.
+///   outputs  heads x head_dim
+size_t attention_scratch_bytes(int outputs, int64_t tokens, int64_t context, int threads);
+
 }  // namespace cohort::kernels::cpu

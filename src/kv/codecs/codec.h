@@ -45,6 +45,8 @@ std::string words(const TensorSpec& tensor);
 using Bytes = std::span<const std::byte>;
 /// Takes what is written, piece by piece. A piece lives until the call returns.
 using Sink = std::function<void(Bytes)>;
+/// Fills what it is given with the bytes that come next.
+using Source = std::function<void(std::span<std::byte>)>;
 
 /// What the form of a saved cache depends on, beside its signature.
 struct CacheState {
@@ -66,10 +68,9 @@ class CacheCodec {
   virtual void describe(const LayerCache& cache, CacheState state, CacheLayout& layout) const = 0;
   /// Writes the bytes of tensor `index` of the layout.
   virtual void write(const LayerCache& cache, size_t index, const Sink& sink) const = 0;
-  /// Fills an empty cache.
-  ///   tensors  as long as the layout of `state` says
-  ///   throws   Error{kOverloaded} without memory; then the cache is only good for destruction
-  virtual void read(std::span<const Bytes> tensors, CacheState state, LayerCache& cache) const = 0;
+  /// Fills a restored cache with tensor `index` of the layout, from its first byte to its last.
+  ///   thread  any
+  virtual void read(LayerCache& cache, size_t index, const Source& source) const = 0;
 
  protected:
   ~CacheCodec() = default;

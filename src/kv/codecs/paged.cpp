@@ -52,14 +52,11 @@ class PagedCodec final : public CacheCodec {
     });
   }
 
-  void read(std::span<const Bytes> tensors, CacheState state, LayerCache& cache) const override {
+  void read(LayerCache& cache, size_t, const Source& source) const override {
     auto& attention = static_cast<AttentionCache&>(cache);
-    attention.restore(state.offset, state.converted);
     const size_t bytes = attention.geometry().block_bytes();
-    const std::byte* from = tensors[0].data();
-    for_each_held(attention, state.offset, [&](size_t block, int) {
-      std::memcpy(attention.restored_block(block), from, bytes);
-      from += bytes;
+    for_each_held(attention, attention.offset(), [&](size_t block, int) {
+      source(std::span(attention.restored_block(block), bytes));
     });
   }
 

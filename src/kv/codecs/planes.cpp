@@ -42,21 +42,20 @@ void PlaneCodec::write(const LayerCache& cache, size_t index, const Sink& sink) 
   }
 }
 
-void PlaneCodec::read(std::span<const Bytes> tensors, CacheState state, LayerCache& cache) const {
+void PlaneCodec::read(LayerCache& cache, size_t index, const Source& source) const {
   auto& attention = static_cast<AttentionCache&>(cache);
-  attention.restore(state.offset, state.converted);
   const KvGeometry geometry = attention.geometry();
-  size_t index = 0;
-  for (const Plane& plane : planes_(geometry)) {
-    const std::byte* row = tensors[index++].data();
-    for (int h = 0; h < geometry.kv_heads; ++h) {
-      for_each_held(attention, state.offset, [&](size_t block, int tokens) {
-        std::byte* head = attention.restored_block(block) + h * geometry.head_bytes();
-        for (int slot = 0; slot < tokens; ++slot, row += row_bytes(plane)) {
-          plane.load(geometry, head, slot, row);
-        }
-      });
-    }
+  const Plane plane = planes_(geometry)[index];
+  const size_t bytes = row_bytes(plane);
+  std::vector<std::byte> rows(kBlockTokens * bytes);
+  for (int h = 0; h < geometry.kv_heads; ++h) {
+    for_each_held(attention, attention.offset(), [&](size_t block, int tokens) {
+      source(std::span(rows).first(static_cast<size_t>(tokens) * bytes));
+      std::byte* head = attention.restored_block(block) + h * geometry.head_bytes();
+      for (int slot = 0; slot < tokens; ++slot) {
+        plane.load(geometry, head, slot, rows.data() + slot * bytes);
+      }
+    });
   }
 }
 

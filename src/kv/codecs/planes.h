@@ -24,7 +24,7 @@ class PlaneCodec final : public CacheCodec {
   explicit PlaneCodec(PlanesOf planes) : planes_(planes) {}
   void describe(const LayerCache& cache, CacheState state, CacheLayout& layout) const override;
   void write(const LayerCache& cache, size_t index, const Sink& sink) const override;
-  void read(std::span<const Bytes> tensors, CacheState state, LayerCache& cache) const override;
+  void read(LayerCache& cache, size_t index, const Source& source) const override;
 
  private:
   PlanesOf planes_;

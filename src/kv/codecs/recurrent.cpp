@@ -1,7 +1,5 @@
 // Recurrent state: the three arrays of RecurrentState, f32.
 
-#include <cstring>
-
 #include "kernels/cpu/kv_block.h"
 #include "kv/codecs/codec.h"
 #include "kv/recurrent_cache.h"
@@ -25,15 +23,10 @@ class RecurrentCodec final : public CacheCodec {
     sink(cache.arrays()[index]);
   }
 
-  void read(std::span<const Bytes> tensors, CacheState state, LayerCache& cache) const override {
-    RecurrentState restored;
-    std::vector<float>* const arrays[] = {&restored.conv, &restored.state, &restored.open};
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      arrays[i]->resize(tensors[i].size() / sizeof(float));
-      // An empty array may have no address.
-      if (!tensors[i].empty()) std::memcpy(arrays[i]->data(), tensors[i].data(), tensors[i].size());
-    }
-    static_cast<RecurrentCache&>(cache).restore(state.offset, std::move(restored));
+  void read(LayerCache& cache, size_t index, const Source& source) const override {
+    RecurrentState& state = static_cast<RecurrentCache&>(cache).restored_state();
+    std::vector<float>* const arrays[] = {&state.conv, &state.state, &state.open};
+    source(std::as_writable_bytes(std::span(*arrays[index])));
   }
 };
 

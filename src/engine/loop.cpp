@@ -1,0 +1,339 @@
+#include "engine/loop.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "kernels/cpu/cpu.h"
+
+namespace cohort::engine {
+namespace {
+
+/// What is told of a failure: whose fault it is stays, what is no Error is ours.
+Error as_error(const std::exception& failure) {
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  return error != nullptr ? *error : Error(ErrorKind::kInternal, failure.what());
+}
+
+bool is_want_of_memory(const std::exception& failure) {
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  return error != nullptr ? error->kind() == ErrorKind::kOverloaded
+                          : dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
+}
+
+bool has_exact_state(const std::vector<kv::AnyLayerSpec>& layers) {
+  return std::ranges::any_of(layers, [](const kv::AnyLayerSpec& layer) {
+    const auto* attention = std::get_if<kv::LayerSpec>(&layer);
+    return attention == nullptr || attention->window > 0;
+  });
+}
+
+}  // namespace
+
+Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu::Cpu& cpu,
+           const text::Tokenizer& tokenizer, std::set<int32_t> end_tokens, EngineOptions options,
+           EngineStats& stats)
+    : forward_(forward),
+      cpu_(cpu),
+      end_tokens_(std::move(end_tokens)),
+      context_{tokenizer, end_tokens_, cpu.kernels(), has_exact_state(layers)},
+      options_(std::move(options)),
+      stats_(stats),
+      memory_(std::move(layers), options_.kv_memory_bytes),
+      prefixes_(options_.prompt_cache_bytes),
+      budget_(options_.budget) {
+  stats_.kv_limit_bytes = options_.kv_memory_bytes;
+}
+
+void Loop::accept(Submission submission) {
+  line_.push(std::move(submission));
+  stirred_ = true;
+}
+
+Plan Loop::step() {
+  stirred_ = false;
+  dismiss_cancelled();
+  resume_parked();
+  admit();
+  prepare();
+  times_.planned = options_.now();
+  const std::vector<RowState> rows = states();
+  const auto decoding = static_cast<size_t>(std::ranges::count_if(rows, decodes));
+  const Plan plan = plan_iteration(rows, budget_.limits(decoding));
+  const std::vector<Share> shares = reserve(plan);
+  Plan done;
+  for (const Share& share : shares) {
+    done.groups.push_back({share.row->id(), share.tokens, share.samples});
+  }
+  if (!shares.empty()) {
+    ++stats_.iterations;  // before anyone can see what came of it
+    try {
+      times_.reserved = options_.now();
+      std::vector<Outcome> outcomes = iterate(shares);
+      times_.sampled = options_.now();
+      commit(std::move(outcomes));
+      times_.committed = options_.now();
+      observe(shares);
+    } catch (const std::exception& failure) {
+      for (const Share& share : shares) end(*share.row, failure);
+    }
+  }
+  sweep();
+  return done;
+}
+
+void Loop::end_all(const TokenEvent& last) noexcept {
+  for (Row& row : rows_) end(row, last);
+  for (const Submission& submission : line_.take_all()) refuse(submission, last);
+  sweep();
+}
+
+void Loop::check_integrity() const {
+  kv::BlockCensus census;
+  for (const Row& row : rows_) row.cache().check_integrity(census);
+  prefixes_.check_integrity(census);
+  memory_.pools().check_integrity(census);
+}
+
+// Preparation.
+
+template <class Act>
+void Loop::with_memory(Row& row, const Act& act) noexcept {
+  while (!row.parked() && !row.ended()) {
+    try {
+      act();
+      return;
+    } catch (const std::exception& failure) {
+      if (is_want_of_memory(failure) && prefixes_.evict_one()) continue;
+      Row* lowest = is_want_of_memory(failure) ? lowest_row() : nullptr;
+      if (lowest == nullptr) return end(row, failure);
+      try {
+        park(*lowest);
+      } catch (const std::exception&) {
+        end(*lowest, failure);
+      }
+    }
+  }
+}
+
+void Loop::prepare() {
+  for (Row& row : rows_) {
+    Trace* trace = row.submission().request.trace.get();
+    with_memory(row, [&] {
+      if (row.cache().max_append_tokens() == 0) {
+        const TraceSpan span(trace, "prefill.kv_maintenance");
+        row.cache().maintain(cpu_);
+      }
+      if (row.checkpoint_due()) {
+        const TraceSpan span(trace, "prefill.checkpoint");
+        keep(row);
+      }
+      if (row.forks_now()) {
+        const TraceSpan span(trace, "prefill.companion");
+        fork(row);
+      }
+      row.plan_step(options_.prefill);
+    });
+  }
+  sweep();
+}
+
+void Loop::fork(Row& row) {
+  const size_t before = rows_.size();
+  try {
+    for (int choice = 1; choice < row.submission().request.choices; ++choice) {
+      rows_.push_back(Row::fork(RowId{next_id_++}, row, choice));
+    }
+  } catch (const std::exception&) {
+    while (rows_.size() > before) rows_.pop_back();
+    throw;
+  }
+  row.forked();
+}
+
+// Iteration.
+
+std::vector<RowState> Loop::states() {
+  std::vector<RowState> states;
+  for (Row& row : rows_) {
+    if (!row.parked()) states.push_back(row.state());
+  }
+  return states;
+}
+
+std::vector<Loop::Share> Loop::reserve(const Plan& plan) {
+  std::vector<Share> shares;
+  for (Row& row : rows_) row.passed_over();
+  for (const PlannedGroup& group : plan.groups) {
+    const auto row = std::ranges::find(rows_, group.id, [](const Row& r) { return r.id(); });
+    check(row != rows_.end(), "a planned row exists");
+    with_memory(*row, [&] { row->cache().reserve(group.tokens); });
+    shares.push_back({&*row, group.tokens, group.samples});
+  }
+  std::erase_if(shares,
+                [](const Share& share) { return share.row->parked() || share.row->ended(); });
+  return shares;
+}
+
+std::vector<Loop::Outcome> Loop::iterate(const std::vector<Share>& shares) {
+  try {
+    return forward(shares);
+  } catch (const std::exception& failure) {
+    ++stats_.failed_forwards;
+    std::vector<Share> decoding;
+    std::vector<Outcome> failed;
+    for (const Share& share : shares) {
+      if (share.row->answering()) {
+        decoding.push_back(share);
+      } else {
+        failed.push_back({share.row, 0, as_error(failure)});
+      }
+    }
+    if (failed.empty() || decoding.empty()) throw;
+    std::vector<Outcome> outcomes = forward(decoding);
+    outcomes.insert(outcomes.end(), failed.begin(), failed.end());
+    return outcomes;
+  }
+}
+
+std::vector<Loop::Outcome> Loop::forward(const std::vector<Share>& shares) {
+  std::vector<model::TokenGroup> groups;
+  std::vector<size_t> samples;
+  for (const Share& share : shares) {
+    if (share.samples) samples.push_back(groups.size());
+    groups.push_back(
+        {share.row->pending().first(static_cast<size_t>(share.tokens)), share.row->cache()});
+  }
+  return sample(shares, forward_.run(groups, samples));
+}
+
+/// Rows sample side by side: what one draws depends on its own logits alone.
+std::vector<Loop::Outcome> Loop::sample(const std::vector<Share>& shares, std::span<float> logits) {
+  std::vector<Outcome> outcomes;
+  std::vector<size_t> sampling;
+  for (const Share& share : shares) {
+    if (share.samples) sampling.push_back(outcomes.size());
+    outcomes.push_back({share.row, share.tokens, {}});
+  }
+  const size_t vocab = sampling.empty() ? 0 : logits.size() / sampling.size();
+  cpu_.pool().parallel_for(sampling.size(), [&](size_t i) {
+    Outcome& outcome = outcomes[sampling[i]];
+    try {
+      outcome.result = outcome.row->sample(logits.subspan(i * vocab, vocab));
+    } catch (const std::exception& error) {
+      outcome.result = as_error(error);
+    }
+  });
+  return outcomes;
+}
+
+void Loop::commit(std::vector<Outcome> outcomes) noexcept {
+  bool prompt_step_ended = false;
+  for (Outcome& outcome : outcomes) {
+    Row& row = *outcome.row;
+    row.commit(outcome.tokens);
+    prompt_step_ended = prompt_step_ended || (outcome.tokens > 1 && row.step_ended());
+    if (const auto* error = std::get_if<Error>(&outcome.result)) {
+      end(row, *error);
+    } else if (auto* sampled = std::get_if<Sampled>(&outcome.result)) {
+      take(row, std::move(*sampled));
+    }
+  }
+  if (prompt_step_ended) forward_.release_memory();
+}
+
+void Loop::take(Row& row, Sampled sampled) noexcept {
+  const Clock::time_point arrived = row.submission().arrived;
+  const auto since = [&](Clock::time_point then) {
+    return std::chrono::duration<double>(times_.sampled - then).count();
+  };
+  if (row.answering()) {
+    stats_.inter_token_s.observe(since(row.last_token()));
+  } else if (row.choice() == 0) {
+    stats_.time_to_first_token_s.observe(since(arrived));
+  }
+  ++stats_.generated_tokens;
+  try {
+    const std::optional<FinishReason> finish = row.take(std::move(sampled), times_.sampled);
+    if (finish) {
+      row.end();
+      if (row.stream().ended()) stats_.count_end(*finish);
+      keep(row, std::move(row.cache()));
+    }
+  } catch (const std::exception& failure) {
+    end(row, failure);
+  }
+}
+
+void Loop::observe(const std::vector<Share>& shares) {
+  size_t decoding = 0;
+  int64_t prefilled = 0;
+  bool traced = false;
+  for (const Share& share : shares) {
+    decoding += share.decodes();
+    prefilled += share.decodes() ? 0 : share.tokens;
+    traced = traced || share.row->submission().request.trace;
+  }
+  const std::chrono::duration<double> took = times_.committed - times_.planned;
+  budget_.observe(decoding, prefilled, took.count());
+  stats_.iteration_s.observe(took.count());
+  stats_.batch_rows.observe(static_cast<double>(shares.size()));
+  if (!traced) return;
+  times_.forward = forward_.times();
+  std::vector<TracedShare> traces;
+  for (const Share& share : shares) {
+    traces.push_back({share.row->submission().request.trace.get(), share.tokens, share.decodes(),
+                      share.samples});
+  }
+  trace_iteration(traces, times_);
+}
+
+void Loop::end(Row& row, const std::exception& failure) noexcept {
+  end_stream(row.stream(), failure);
+  row.end();
+}
+
+void Loop::end(Row& row, const TokenEvent& last) noexcept {
+  end_stream(row.stream(), last);
+  row.end();
+}
+
+/// Even if its consumer cannot be woken.
+void Loop::end_stream(Stream& stream, const TokenEvent& last) noexcept {
+  if (!stream.ended()) stats_.count_end(*last.finish);
+  try {
+    stream.push(last);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "cohort: the end of an answer reached nobody: %s\n", error.what());
+  }
+}
+
+void Loop::end_stream(Stream& stream, const std::exception& failure) noexcept {
+  try {
+    end_stream(stream, {.finish = FinishReason::kError, .error = as_error(failure)});
+  } catch (const std::exception&) {  // no memory for the reason
+    end_stream(stream, {.finish = FinishReason::kError});
+  }
+}
+
+void Loop::sweep() noexcept {
+  if (std::erase_if(rows_, [](const Row& row) { return row.ended(); }) > 0) stirred_ = true;
+  count();
+}
+
+void Loop::count() noexcept {
+  stats_.rows = rows_.size();
+  stats_.parked = static_cast<size_t>(std::ranges::count_if(rows_, &Row::parked));
+  stats_.kv_used_bytes = memory_.pools().used_bytes();
+  stats_.kv_held_bytes = memory_.pools().held_bytes();
+  const store::PrefixCacheStats kept = prefixes_.stats();
+  stats_.prefixes = kept.entries;
+  stats_.prefix_bytes = kept.bytes;
+  stats_.prefix_hits = kept.hits;
+  stats_.prefix_misses = kept.misses;
+  stats_.prefix_evictions = kept.evictions;
+}
+
+}  // namespace cohort::engine

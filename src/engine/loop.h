@@ -1,0 +1,129 @@
+#pragma once
+
+#include <list>
+#include <set>
+#include <variant>
+#include <vector>
+
+#include "engine/engine_stats.h"
+#include "engine/forward.h"
+#include "engine/iteration_trace.h"
+#include "engine/options.h"
+#include "engine/row.h"
+#include "engine/scheduler.h"
+#include "engine/waiting_line.h"
+#include "store/prefix_cache.h"
+
+namespace cohort::kernels::cpu {
+class Cpu;
+}
+
+namespace cohort::engine {
+
+/// The engine without its thread: rows, their memory, and the steps that move them. What a step
+/// does, and what each failure costs, is the contract in README.md beside this file.
+///   thread  engine
+class Loop {
+ public:
+  /// All references outlive the loop.
+  Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu::Cpu& cpu,
+       const text::Tokenizer& tokenizer, std::set<int32_t> end_tokens, EngineOptions options,
+       EngineStats& stats);
+
+  /// Takes a request into the line, where whoever submitted it has counted it already.
+  void accept(Submission submission);
+  /// One iteration.
+  ///   returns  what was in its forward; nothing if no row could move
+  Plan step();
+  /// Whether a step might do more than the last one did, though nothing has come from outside.
+  bool stirred() const { return stirred_; }
+  /// Ends every row and every waiting request: nothing is left that refers to the loop's owner.
+  void end_all(const TokenEvent& last) noexcept;
+
+  const std::list<Row>& rows() const { return rows_; }
+  void forget_prefixes() {
+    prefixes_.clear();
+    count();
+  }
+  store::PrefixCacheStats prefix_stats() const { return prefixes_.stats(); }
+  /// Throws Error{kInternal} if the rows' caches and their pools contradict each other.
+  void check_integrity() const;
+
+ private:
+  /// A planned group with its row.
+  struct Share {
+    Row* row;
+    int64_t tokens;
+    bool samples;
+    bool decodes() const { return tokens == 1 && samples; }
+  };
+  /// What one row got out of an iteration: its token, or why it failed; neither while prefilling.
+  struct Outcome {
+    Row* row;
+    int64_t tokens;  // to commit
+    std::variant<std::monostate, Sampled, Error> result;
+  };
+
+  // Admission.
+  void dismiss_cancelled();
+  void resume_parked();
+  void admit();
+  void make_row(Submission taken);
+  void refuse(const Submission& submission, const TokenEvent& last) noexcept;
+  void left_line(const Submission& submission) noexcept;
+  size_t places() const;
+  size_t bytes_of(const Submission& submission, int64_t tokens) const;
+  /// Whether a row of `tokens` fits beside what the active rows need now and soon.
+  bool has_room(const Submission& submission, int64_t tokens, int64_t most_tokens) const;
+  kv::RowCache open_cache(const Submission& submission, std::span<const int32_t> ids);
+  /// Keeps what a row holds, or held, for those who begin alike.
+  void keep(const Row& row) noexcept;
+  void keep(const Row& row, kv::RowCache cache) noexcept;
+
+  // Preparation.
+  void prepare();
+  void fork(Row& row);
+  /// Does something to a row that may take memory. While there is none, kept prefixes go, and then
+  /// the lowest row gives up its own, or this one does, if it is the lowest.
+  template <class Act>
+  void with_memory(Row& row, const Act& act) noexcept;
+  /// The active row that gives way to all others; never a lone one.
+  Row* lowest_row();
+  void park(Row& row);
+
+  // Iteration.
+  std::vector<RowState> states();
+  std::vector<Share> reserve(const Plan& plan);
+  std::vector<Outcome> iterate(const std::vector<Share>& shares);
+  std::vector<Outcome> forward(const std::vector<Share>& shares);
+  std::vector<Outcome> sample(const std::vector<Share>& shares, std::span<float> logits);
+  void commit(std::vector<Outcome> outcomes) noexcept;
+  void take(Row& row, Sampled sampled) noexcept;
+  /// What the iteration took, for the budget, the statistics and the traces of its rows.
+  void observe(const std::vector<Share>& shares);
+
+  void end(Row& row, const std::exception& failure) noexcept;
+  void end(Row& row, const TokenEvent& last) noexcept;
+  void end_stream(Stream& stream, const std::exception& failure) noexcept;
+  void end_stream(Stream& stream, const TokenEvent& last) noexcept;
+  /// Forgets the rows that have ended.
+  void sweep() noexcept;
+  void count() noexcept;
+
+  Forward& forward_;
+  kernels::cpu::Cpu& cpu_;
+  const std::set<int32_t> end_tokens_;
+  const RowContext context_;
+  const EngineOptions options_;
+  EngineStats& stats_;
+  kv::KvMemory memory_;
+  store::PrefixCache prefixes_;
+  TokenBudget budget_;
+  WaitingLine line_;
+  std::list<Row> rows_;  // in order of arrival, so ids rise
+  uint64_t next_id_ = 1;
+  IterationTimes times_;
+  bool stirred_ = false;
+};
+
+}  // namespace cohort::engine

@@ -1,0 +1,62 @@
+#include "store/ssd/file_catalog.h"
+
+#include <utility>
+
+namespace cohort::store {
+
+void FileCatalog::add(const std::string& file, const SavedPrefix& prefix, uint64_t bytes) {
+  const auto home = trees_.try_emplace(prefix.space).first;
+  const auto tokens = static_cast<int64_t>(prefix.ids.size());
+  const auto path = home->second.on_path(prefix.ids);
+  if (!path.empty() && entries_.at(path.front()).offset == tokens) return;
+  const EntryId id = ++last_id_;
+  RadixTree::Node* place = &home->second.insert(prefix.ids, id, prefix.floor);
+  entries_.try_emplace(
+      id, Entry{file, home, place, tokens, prefix.floor, prefix.minimum_reusable_offset, bytes});
+  ids_[file] = id;
+  bytes_ += bytes;
+}
+
+void FileCatalog::erase(const std::string& file) {
+  const auto found = ids_.find(file);
+  if (found == ids_.end()) return;
+  const Entry& entry = entries_.at(found->second);
+  entry.home->second.erase(*entry.place);
+  if (entry.home->second.empty()) trees_.erase(entry.home);
+  bytes_ -= entry.bytes;
+  entries_.erase(found->second);
+  ids_.erase(found);
+}
+
+std::optional<SsdMatch> FileCatalog::longest(const Namespace& space,
+                                             std::span<const int32_t> ids) const {
+  const auto home = trees_.find(space);
+  if (home == trees_.end()) return std::nullopt;
+  const auto match = home->second.longest(ids);
+  if (!match) return std::nullopt;
+  const Entry& entry = entries_.at(match->entry);
+  const auto first = ids.first(static_cast<size_t>(match->tokens));
+  return SsdMatch{match->tokens,
+                  entry.file,
+                  {space, {first.begin(), first.end()}, entry.floor, entry.minimum_reusable_offset},
+                  entry.offset};
+}
+
+std::vector<std::string> FileCatalog::replaced_by(const SavedPrefix& prefix) const {
+  std::vector<std::string> found;
+  const auto home = trees_.find(prefix.space);
+  if (home == trees_.end()) return found;
+  for (const EntryId id : home->second.on_path(prefix.ids)) {
+    const Entry& entry = entries_.at(id);
+    if (entry.offset >= prefix.floor) found.push_back(entry.file);
+  }
+  return found;
+}
+
+std::vector<std::string> FileCatalog::files() const {
+  std::vector<std::string> found;
+  for (const auto& [file, id] : ids_) found.push_back(file);
+  return found;
+}
+
+}  // namespace cohort::store

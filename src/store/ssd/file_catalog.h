@@ -1,0 +1,58 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "store/radix.h"
+#include "store/ssd/saved_prefix.h"
+
+namespace cohort::store {
+
+/// What a file could give for a prompt.
+struct SsdMatch {
+  int64_t tokens = 0;  // that it would save
+  std::string file;
+  SavedPrefix prefix;  // its first ids only: `tokens` of them
+  int64_t offset = 0;  // of the row in the file
+};
+
+/// Which file holds which prefix, in memory.
+///   thread  one at a time
+class FileCatalog {
+ public:
+  /// Adds a file unless another one has the same namespace and ids.
+  ///   bytes  of the file
+  void add(const std::string& file, const SavedPrefix& prefix, uint64_t bytes);
+  void erase(const std::string& file);
+  bool contains(const std::string& file) const { return ids_.contains(file); }
+  /// See RadixTree::longest.
+  std::optional<SsdMatch> longest(const Namespace& space, std::span<const int32_t> ids) const;
+  /// Files of `prefix` and of its beginnings which a file of `prefix` could serve as well.
+  std::vector<std::string> replaced_by(const SavedPrefix& prefix) const;
+  std::vector<std::string> files() const;
+  size_t size() const { return ids_.size(); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  using Trees = std::map<Namespace, RadixTree>;
+  struct Entry {
+    std::string file;
+    Trees::iterator home;
+    RadixTree::Node* place = nullptr;
+    int64_t offset = 0;
+    int64_t floor = 0;
+    int64_t minimum_reusable_offset = 0;
+    uint64_t bytes = 0;
+  };
+
+  std::map<EntryId, Entry> entries_;
+  std::map<std::string, EntryId> ids_;  // by file
+  Trees trees_;                         // none is empty
+  EntryId last_id_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace cohort::store

@@ -1,0 +1,149 @@
+#include "store/ssd/file_index.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <system_error>
+
+#include "store/ssd/cache_folder.h"
+
+namespace cohort::store {
+namespace {
+
+constexpr const char* kSetUp = R"(
+  PRAGMA trusted_schema = OFF;
+  PRAGMA journal_mode = WAL;
+  PRAGMA synchronous = NORMAL;
+  CREATE TABLE IF NOT EXISTS files_1 (
+    file TEXT PRIMARY KEY, bytes INTEGER, space BLOB, floor INTEGER, reusable INTEGER, ids BLOB);
+  SELECT file, bytes, space, floor, reusable, ids FROM files_1 LIMIT 1;)";
+constexpr int kBusyMs = 2000;  // while another server writes
+
+bool is_damage(int code) {
+  return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB;
+}
+
+void bind(sqlite3_stmt* statement, int at, const std::string& text) {
+  sqlite3_bind_text(statement, at, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+}
+
+std::span<const std::byte> blob(sqlite3_stmt* statement, int column) {
+  const void* data = sqlite3_column_blob(statement, column);
+  return {static_cast<const std::byte*>(data),
+          static_cast<size_t>(sqlite3_column_bytes(statement, column))};
+}
+
+/// A private, regular file, made if there is none.
+bool is_own_file(const std::filesystem::path& path) {
+  const Descriptor fd(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+  struct stat status {};
+  return fd.get() >= 0 && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+}  // namespace
+
+void FileIndex::Finalize::operator()(sqlite3_stmt* statement) const {
+  sqlite3_finalize(statement);
+}
+
+FileIndex::FileIndex(const std::filesystem::path& folder) : path_(folder / "index.sqlite") {
+  open();
+  if (damaged_) start_anew();
+}
+
+FileIndex::~FileIndex() {
+  sqlite3_close_v2(db_);
+}
+
+void FileIndex::open() {
+  if (!is_own_file(path_)) return;
+  int code = sqlite3_open_v2(path_.c_str(), &db_, SQLITE_OPEN_READWRITE, nullptr);
+  if (code == SQLITE_OK) {
+    sqlite3_busy_timeout(db_, kBusyMs);
+    sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+    code = sqlite3_exec(db_, kSetUp, nullptr, nullptr, nullptr);
+  }
+  if (code == SQLITE_OK) return;
+  damaged_ = is_damage(code) || code == SQLITE_ERROR;  // or its tables are not ours
+  sqlite3_close_v2(db_);
+  db_ = nullptr;
+}
+
+void FileIndex::start_anew() {
+  sqlite3_close_v2(db_);
+  db_ = nullptr;
+  std::error_code error;
+  for (const char* ending : {"", "-wal", "-shm"}) {
+    std::filesystem::remove(path_.string() + ending, error);
+  }
+  damaged_ = false;
+  open();
+}
+
+FileIndex::Statement FileIndex::prepare(const char* sql) {
+  if (damaged_) start_anew();
+  sqlite3_stmt* statement = nullptr;
+  if (db_ != nullptr) {
+    damaged_ = is_damage(sqlite3_prepare_v2(db_, sql, -1, &statement, nullptr));
+  }
+  return Statement(statement);
+}
+
+bool FileIndex::step(const Statement& statement) {
+  const int code = sqlite3_step(statement.get());
+  damaged_ = damaged_ || is_damage(code);
+  return code == SQLITE_ROW;
+}
+
+std::optional<SavedPrefix> FileIndex::find(const std::string& file, uint64_t bytes) {
+  const Statement found =
+      prepare("SELECT space, floor, reusable, ids FROM files_1 WHERE file = ? AND bytes = ?");
+  if (found == nullptr) return std::nullopt;
+  bind(found.get(), 1, file);
+  sqlite3_bind_int64(found.get(), 2, static_cast<int64_t>(bytes));
+  if (!step(found)) return std::nullopt;
+  const auto space = blob(found.get(), 0), ids = blob(found.get(), 3);
+  SavedPrefix prefix{Namespace(reinterpret_cast<const char*>(space.data()), space.size()),
+                     std::vector<int32_t>(ids.size() / sizeof(int32_t)),
+                     sqlite3_column_int64(found.get(), 1), sqlite3_column_int64(found.get(), 2)};
+  const auto tokens = static_cast<int64_t>(prefix.ids.size());
+  if (tokens == 0 || prefix.floor < 0 || prefix.floor > tokens) return std::nullopt;
+  std::memcpy(prefix.ids.data(), ids.data(), prefix.ids.size() * sizeof(int32_t));
+  return prefix;
+}
+
+void FileIndex::put(const std::string& file, uint64_t bytes, const SavedPrefix& prefix) {
+  const Statement put = prepare("INSERT OR REPLACE INTO files_1 VALUES (?, ?, ?, ?, ?, ?)");
+  if (put == nullptr) return;
+  bind(put.get(), 1, file);
+  sqlite3_bind_int64(put.get(), 2, static_cast<int64_t>(bytes));
+  sqlite3_bind_blob64(put.get(), 3, prefix.space.data(), prefix.space.size(), SQLITE_TRANSIENT);
+  sqlite3_bind_int64(put.get(), 4, prefix.floor);
+  sqlite3_bind_int64(put.get(), 5, prefix.minimum_reusable_offset);
+  sqlite3_bind_blob64(put.get(), 6, prefix.ids.data(), prefix.ids.size() * sizeof(int32_t),
+                      SQLITE_TRANSIENT);
+  step(put);
+}
+
+void FileIndex::erase(const std::string& file) {
+  const Statement erase = prepare("DELETE FROM files_1 WHERE file = ?");
+  if (erase == nullptr) return;
+  bind(erase.get(), 1, file);
+  step(erase);
+}
+
+void FileIndex::keep(const std::set<std::string>& files) {
+  std::set<std::string> gone;
+  if (const Statement all = prepare("SELECT file FROM files_1")) {
+    while (step(all)) {
+      const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(all.get(), 0));
+      if (text != nullptr && !files.contains(text)) gone.insert(text);
+    }
+  }
+  for (const std::string& file : gone) erase(file);
+}
+
+}  // namespace cohort::store

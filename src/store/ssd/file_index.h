@@ -1,0 +1,53 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "store/ssd/saved_prefix.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace cohort::store {
+
+/// Remembers what the heads of an SSD cache's files say, so that a start need not read them: the
+/// SQLite database index.sqlite in the folder, shared by all servers there. It is a hint: what a
+/// file holds, its head decides. A damaged index is made anew; where none can be had or written,
+/// this one knows nothing, and nothing is an error.
+///   thread  one at a time
+class FileIndex {
+ public:
+  explicit FileIndex(const std::filesystem::path& folder);
+  ~FileIndex();
+  FileIndex(const FileIndex&) = delete;
+  FileIndex& operator=(const FileIndex&) = delete;
+
+  /// What the file of that name and size holds, if that is known.
+  std::optional<SavedPrefix> find(const std::string& file, uint64_t bytes);
+  void put(const std::string& file, uint64_t bytes, const SavedPrefix& prefix);
+  void erase(const std::string& file);
+  /// Forgets all other files.
+  void keep(const std::set<std::string>& files);
+
+ private:
+  struct Finalize {
+    void operator()(sqlite3_stmt* statement) const;
+  };
+  using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
+
+  void open();
+  void start_anew();
+  /// Null without a database.
+  Statement prepare(const char* sql);
+  ///   returns  whether there is a row
+  bool step(const Statement& statement);
+
+  const std::filesystem::path path_;
+  sqlite3* db_ = nullptr;
+  bool damaged_ = false;
+};
+
+}  // namespace cohort::store

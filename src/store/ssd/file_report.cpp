@@ -1,0 +1,28 @@
+#include "store/ssd/file_report.h"
+
+#include "base/error.h"
+#include "store/ssd/saved_prefix.h"
+
+namespace cohort::store {
+
+std::optional<FileReport> report_on(const CacheFolder& folder, const std::string& file, bool all) {
+  FileReport report;
+  try {
+    const FileLease lease = folder.lease(file);
+    kv::RowReader reader(lease.bytes(), [&](std::span<std::byte> into) { lease.read(into); });
+    report.identity = identity_of(reader.head());
+    report.tokens = reader.head().offset();
+    prefix_of(reader.head(), report.identity);
+    if (all) reader.verify();
+    if (!file.starts_with(group_of(report.identity))) report.fault = "in a folder of others";
+  } catch (const std::exception& error) {
+    // A message about a damaged file may hold parts of somebody's text.
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr && known->kind() == ErrorKind::kNotFound) return std::nullopt;
+    report.damaged = known != nullptr && known->kind() == ErrorKind::kInvalidRequest;
+    report.fault = report.damaged ? "damaged" : error.what();
+  }
+  return report;
+}
+
+}  // namespace cohort::store

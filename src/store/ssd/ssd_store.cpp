@@ -1,0 +1,362 @@
+#include "store/ssd/ssd_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/say.h"
+#include "kv/row_record.h"
+
+namespace cohort::store {
+namespace {
+
+/// How often an idle server looks for files of others.
+constexpr std::chrono::seconds kLookEvery{10};
+
+size_t bytes_of(const kv::RowCache& row) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < row.layers(); ++i) bytes += state_bytes(row.layer(i));
+  return bytes;
+}
+
+/// Does a piece of a thread's work; whatever fails there, serving goes on.
+template <class Act, class Failed>
+bool attempt(const Act& act, const Failed& failed) {
+  try {
+    act();
+    return true;
+  } catch (const std::exception& error) {
+    failed(error);
+    return false;
+  }
+}
+
+ErrorKind kind_of(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return known != nullptr ? known->kind() : ErrorKind::kInternal;
+}
+
+}  // namespace
+
+SsdStore::SsdStore(SsdOptions options)
+    : options_(std::move(options)),
+      group_(group_of(options_.identity)),
+      folder_(options_.folder),
+      index_(options_.folder),
+      writer_([this] { write_loop(); }),
+      reader_([this] { read_loop(); }) {}
+
+SsdStore::~SsdStore() {
+  close({});
+}
+
+void SsdStore::offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot) {
+  const int64_t tokens = snapshot.offset();
+  check(tokens <= static_cast<int64_t>(ids.size()), "the tokens of a snapshot are known");
+  ids = ids.first(static_cast<size_t>(tokens));
+  const int64_t floor = floor_of(snapshot);
+  if (tokens == 0 || floor > tokens) return;
+  const size_t bytes = bytes_of(snapshot);
+  std::list<Write> job;
+  job.push_back({{space, {ids.begin(), ids.end()}, floor, snapshot.minimum_reusable_offset()},
+                 std::move(snapshot),
+                 bytes});
+  const std::lock_guard lock(mutex_);
+  const auto there = catalog_.longest(space, ids);
+  if (there && there->tokens == tokens) return;
+  const bool too_large = options_.most_bytes > 0 && bytes > options_.most_bytes;
+  if (!open_ || too_large || counts_.pending_bytes + bytes > options_.most_pending_bytes) {
+    ++counts_.dropped;
+    return;
+  }
+  counts_.pending_bytes += bytes;
+  ++offered_;
+  writes_.splice(writes_.end(), job);
+  work_.notify_all();
+}
+
+std::optional<SsdMatch> SsdStore::longest(const Namespace& space, std::span<const int32_t> ids) {
+  const std::lock_guard lock(mutex_);
+  // The last token is always computed: the next one is sampled from what it gives.
+  auto found = ids.empty() ? std::nullopt : catalog_.longest(space, ids.first(ids.size() - 1));
+  if (!found) ++counts_.misses;
+  return found;
+}
+
+uint64_t SsdStore::restore(SsdMatch found, kv::RowCache empty) {
+  empty.restore(found.offset, found.prefix.minimum_reusable_offset);
+  std::list<Read> job;
+  job.push_back({0, std::move(found), std::move(empty)});
+  const std::lock_guard lock(mutex_);
+  job.front().ticket = ++last_ticket_;
+  std::list<Read>& line = open_ ? reads_ : read_;  // nobody reads once this is closed
+  line.splice(line.end(), job);
+  work_.notify_all();
+  return last_ticket_;
+}
+
+std::vector<SsdStore::Restored> SsdStore::collect() {
+  std::list<Write> written;
+  std::list<Read> read;
+  {
+    const std::lock_guard lock(mutex_);
+    written.swap(written_);
+    read.swap(read_);
+    for (const Write& job : written) counts_.pending_bytes -= job.bytes;
+  }
+  std::vector<Restored> found;
+  uint64_t hits = 0, tokens = 0, bytes = 0;
+  for (Read& job : read) {
+    found.push_back({job.ticket, std::nullopt});
+    if (!job.filled || floor_of(job.row) > job.found.tokens) continue;
+    ++hits;
+    tokens += static_cast<uint64_t>(job.found.tokens);
+    bytes += bytes_of(job.row);
+    job.row.trim(job.found.tokens);
+    found.back().row = std::move(job.row);
+  }
+  const std::lock_guard lock(mutex_);
+  counts_.hits += hits;
+  counts_.misses += read.size() - hits;
+  counts_.hit_tokens += tokens;
+  counts_.restored_bytes += bytes;
+  return found;
+}
+
+bool SsdStore::flush(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  const uint64_t offered = offered_, looks = ++looks_wanted_;
+  work_.notify_all();
+  const bool done = progress_.wait_for(
+      lock, limit, [&] { return stop_ || (finished_ >= offered && looks_ >= looks); });
+  return !std::exchange(failed_, false) && done && finished_ >= offered;
+}
+
+bool SsdStore::close(std::chrono::milliseconds limit) {
+  {
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+  }
+  const bool durable = limit > limit.zero() && flush(limit);
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    work_.notify_all();
+    progress_.notify_all();
+  }
+  if (writer_.joinable()) writer_.join();
+  if (reader_.joinable()) reader_.join();
+  const std::lock_guard lock(mutex_);
+  counts_.dropped += writes_.size();
+  written_.splice(written_.end(), writes_);
+  read_.splice(read_.end(), reads_);
+  return durable;
+}
+
+SsdStats SsdStore::stats() const {
+  const std::lock_guard lock(mutex_);
+  SsdStats stats = counts_;
+  stats.files = catalog_.size();
+  stats.bytes = catalog_.bytes();
+  stats.pending_writes = writes_.size();
+  return stats;
+}
+
+void SsdStore::check_integrity(kv::BlockCensus& census) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto* line : {&writes_, &written_}) {
+    for (const Write& job : *line) job.row.check_integrity(census);
+  }
+  for (const auto* line : {&reads_, &read_}) {
+    for (const Read& job : *line) job.row.check_integrity(census);
+  }
+}
+
+void SsdStore::write_loop() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    if (looks_ < looks_wanted_) {
+      const uint64_t wanted = looks_wanted_;
+      lock.unlock();
+      attempt([&] { look_through(); }, [&](const std::exception& error) { complain(error); });
+      lock.lock();
+      looks_ = wanted;
+      progress_.notify_all();
+    } else if (!writes_.empty()) {
+      const Write& job = writes_.front();
+      lock.unlock();
+      const bool durable = write(job);
+      lock.lock();
+      written_.splice(written_.end(), writes_, writes_.begin());
+      ++finished_;
+      failed_ = failed_ || !durable;
+      progress_.notify_all();
+    } else if (!work_.wait_for(lock, kLookEvery, [&] {
+                 return stop_ || !writes_.empty() || looks_ < looks_wanted_;
+               })) {
+      ++looks_wanted_;
+    }
+  }
+}
+
+void SsdStore::read_loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_.wait(lock, [&] { return stop_ || !reads_.empty(); });
+    if (stop_) return;
+    Read& job = reads_.front();
+    lock.unlock();
+    fill(job);
+    lock.lock();
+    read_.splice(read_.end(), reads_, reads_.begin());
+    lock.unlock();
+    options_.on_restored();
+    lock.lock();
+  }
+}
+
+bool SsdStore::write(const Write& job) {
+  return attempt([&] { save(job); },
+                 [&](const std::exception& error) {
+                   const bool dropped = kind_of(error) == ErrorKind::kOverloaded;
+                   {
+                     const std::lock_guard lock(mutex_);
+                     ++(dropped ? counts_.dropped : counts_.write_errors);
+                   }
+                   if (!dropped) complain(error);
+                 });
+}
+
+void SsdStore::save(const Write& job) {
+  {
+    const std::lock_guard lock(mutex_);  // an earlier one may have become durable meanwhile
+    const auto there = catalog_.longest(job.prefix.space, job.prefix.ids);
+    if (there && there->tokens == job.row.offset()) return;
+  }
+  const kv::RowWriter writer(job.row, kv::kPaged, about_prefix(options_.identity, job.prefix));
+  const uint64_t bytes = writer.bytes(), most = options_.most_bytes;
+  if (most > 0) {
+    if (bytes > most) fail(ErrorKind::kOverloaded, "larger than the cache");
+    const auto [removed, left] = folder_.make_room(most - bytes);
+    forget(removed);
+    if (left + bytes > most) fail(ErrorKind::kOverloaded, "what is in the cache is in use");
+  }
+  NewFile file = folder_.create(group_, bytes);
+  writer.write([&](kv::Bytes piece) {
+    if (stop_) fail(ErrorKind::kOverloaded, "the store is closed");
+    file.write(piece);
+  });
+  file.publish();
+  index_.put(file.name(), bytes, job.prefix);
+  std::vector<std::string> replaced;
+  {
+    const std::lock_guard lock(mutex_);
+    replaced = catalog_.replaced_by(job.prefix);
+    catalog_.add(file.name(), job.prefix, bytes);
+    ++counts_.written;
+    counts_.written_bytes += bytes;
+  }
+  std::erase_if(replaced, [&](const std::string& name) { return !folder_.remove(name); });
+  forget(replaced);
+}
+
+void SsdStore::fill(Read& job) {
+  const SsdMatch& found = job.found;
+  const auto read = [&] {
+    const FileLease lease = folder_.lease(found.file);
+    kv::RowReader reader(lease.bytes(), [&](std::span<std::byte> into) {
+      if (stop_) fail(ErrorKind::kNotFound, "the store is closed");
+      lease.read(into);
+    });
+    const SavedPrefix prefix = prefix_of(reader.head(), options_.identity);
+    const bool as_told =
+        prefix.space == found.prefix.space && reader.head().offset() == found.offset &&
+        prefix.minimum_reusable_offset == found.prefix.minimum_reusable_offset &&
+        std::ranges::equal(std::span(prefix.ids).first(found.prefix.ids.size()), found.prefix.ids);
+    if (!as_told) {
+      const std::lock_guard lock(mutex_);
+      doubtful_.push_back(found.file);
+      fail(ErrorKind::kNotFound, "the index is wrong");
+    }
+    reader.fill(job.row);
+    lease.touch();
+  };
+  job.filled = attempt(read, [&](const std::exception& error) { lose(found.file, error); });
+}
+
+void SsdStore::look_through() {
+  folder_.sweep();
+  std::vector<std::string> doubtful;
+  {
+    const std::lock_guard lock(mutex_);
+    doubtful.swap(doubtful_);
+  }
+  for (const std::string& name : doubtful) index_.erase(name);
+  std::set<std::string> names;
+  for (const CachedFile& file : folder_.list()) {
+    if (file.temporary) continue;
+    names.insert(file.name);
+    if (file.name.starts_with(group_) && !stop_) look_into(file);
+  }
+  index_.keep(names);
+  const std::lock_guard lock(mutex_);
+  for (const std::string& name : catalog_.files()) {
+    if (!names.contains(name)) catalog_.erase(name);
+  }
+}
+
+void SsdStore::look_into(const CachedFile& file) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (catalog_.contains(file.name) || idle_.contains(file.name)) return;
+  }
+  std::optional<SavedPrefix> prefix = index_.find(file.name, file.bytes);
+  const auto read = [&] {
+    const FileLease lease = folder_.lease(file.name);
+    const kv::RowReader reader(lease.bytes(), [&](std::span<std::byte> into) { lease.read(into); });
+    prefix = prefix_of(reader.head(), options_.identity);
+    index_.put(file.name, file.bytes, *prefix);
+  };
+  const auto failed = [&](const std::exception& error) {
+    if (kind_of(error) != ErrorKind::kNotFound) idle_.insert(file.name);
+    lose(file.name, error);
+  };
+  if (!prefix && !attempt(read, failed)) return;
+  const std::lock_guard lock(mutex_);
+  catalog_.add(file.name, *prefix, file.bytes);
+  if (!catalog_.contains(file.name)) idle_.insert(file.name);
+}
+
+void SsdStore::lose(const std::string& file, const std::exception& error) {
+  const ErrorKind kind = kind_of(error);
+  if (kind == ErrorKind::kInvalidRequest) folder_.remove(file);
+  {
+    const std::lock_guard lock(mutex_);
+    catalog_.erase(file);
+    if (kind == ErrorKind::kNotFound) return;
+    ++(kind == ErrorKind::kInvalidRequest ? counts_.damaged
+       : kind == ErrorKind::kUnsupported  ? counts_.foreign
+                                          : counts_.read_errors);
+  }
+  complain(error);
+}
+
+void SsdStore::forget(const std::vector<std::string>& removed) {
+  for (const std::string& name : removed) index_.erase(name);
+  const std::lock_guard lock(mutex_);
+  for (const std::string& name : removed) catalog_.erase(name);
+  counts_.removed += removed.size();
+}
+
+void SsdStore::complain(const std::exception& error) {
+  // What a damaged file says may be part of somebody's text.
+  const std::string text =
+      kind_of(error) == ErrorKind::kInvalidRequest ? "a damaged file was removed" : error.what();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!said_.insert(text).second) return;
+  }
+  say("cohort: SSD cache: {}\n", text);
+}
+
+}  // namespace cohort::store

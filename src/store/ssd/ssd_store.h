@@ -1,0 +1,166 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kv/row_cache.h"
+#include "store/ssd/cache_folder.h"
+#include "store/ssd/file_catalog.h"
+#include "store/ssd/file_index.h"
+
+namespace cohort::store {
+
+struct SsdOptions {
+  std::filesystem::path folder;
+  /// All that must be equal for saved rows to be of use, whatever their namespace: model, config,
+  /// tokenizer, versions, device. UTF-8, as namespaces are.
+  std::string identity;
+  /// Of all files in the folder; 0 = no limit.
+  uint64_t most_bytes = 0;
+  /// Of snapshots that wait to be written. What goes beyond is not taken.
+  size_t most_pending_bytes = size_t{1} << 30;
+  /// Called on an I/O thread when collect() has a restored row.
+  std::function<void()> on_restored = [] {};
+};
+
+/// Counts since the start; files and bytes are those of this identity that are known now.
+struct SsdStats {
+  size_t files = 0;
+  uint64_t bytes = 0;
+  size_t pending_writes = 0;
+  size_t pending_bytes = 0;
+  uint64_t hits = 0;    // rows restored
+  uint64_t misses = 0;  // no file, or one that was of no use
+  uint64_t hit_tokens = 0;
+  uint64_t written = 0;  // files
+  uint64_t written_bytes = 0;
+  uint64_t restored_bytes = 0;
+  uint64_t removed = 0;  // files, for room or because a longer one serves as well
+  uint64_t damaged = 0;  // files that were no whole row record
+  uint64_t foreign = 0;  // files that were written for something else
+  uint64_t dropped = 0;  // snapshots that were not written: too many, or too large
+  uint64_t write_errors = 0;
+  uint64_t read_errors = 0;
+};
+
+/// The cold tier of the prefix cache: rows in files of a folder that outlives the server and may be
+/// shared with others. The engine offers snapshots and goes on; one thread writes them behind it.
+/// Another one reads files straight into the blocks of rows that the engine made. Whatever happens
+/// to folder and files, it costs hits and is counted, and each cause is said once on stderr.
+///
+/// A cache's references to blocks are the engine's: so the threads read and fill memory, but
+/// snapshots and rows come back through collect(), and die on the engine thread.
+///   thread  engine, unless said otherwise; the memory of the rows outlives it
+class SsdStore {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Restored {
+    uint64_t ticket = 0;
+    std::optional<kv::RowCache> row;  // at the tokens that were found; nullopt = compute them
+  };
+
+  ///   throws  Error{kInvalidRequest} if the folder cannot be made or read
+  explicit SsdStore(SsdOptions options);
+  /// Leaves what is not written.
+  ~SsdStore();
+  SsdStore(const SsdStore&) = delete;
+  SsdStore& operator=(const SsdStore&) = delete;
+
+  /// Keeps a snapshot, a clone that the caller made, for the ids up to its offset, unless a file
+  /// has them already. In the end it replaces files of their prefixes that it can be cut back to.
+  ///   cost  ids, blocks of the snapshot
+  void offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot);
+
+  /// The longest prefix of `ids` that a file could give: 1 to ids.size() - 1 tokens.
+  ///   cost  ids
+  std::optional<SsdMatch> longest(const Namespace& space, std::span<const int32_t> ids);
+
+  /// Begins to fill an empty row, made as those of the namespace are, with what was found.
+  ///   returns  the ticket under which collect() hands it out
+  ///   throws   Error{kOverloaded} without memory for the whole row in the file
+  uint64_t restore(SsdMatch found, kv::RowCache empty);
+
+  /// Rows that were restored, or could not be; frees snapshots that were written. To be called once
+  /// an iteration.
+  std::vector<Restored> collect();
+
+  /// Waits until all that was offered so far is durable, and the folder has been looked through for
+  /// files of others.
+  ///   thread   any
+  ///   returns  false if `limit` passed, or something offered since the last flush is lost
+  bool flush(std::chrono::milliseconds limit);
+  /// Takes no more offers, waits as flush does, then stops the threads. Longer than `limit` by one
+  /// call of the system at most. Rows that are being restored become misses.
+  ///   returns  as flush
+  bool close(std::chrono::milliseconds limit);
+
+  ///   thread  any
+  SsdStats stats() const;
+  /// Counts the references to blocks of all that is pending.
+  void check_integrity(kv::BlockCensus& census) const;
+
+ private:
+  struct Write {
+    SavedPrefix prefix;
+    kv::RowCache row;
+    size_t bytes = 0;
+  };
+  struct Read {
+    uint64_t ticket = 0;
+    SsdMatch found;
+    kv::RowCache row;
+    bool filled = false;
+  };
+
+  void write_loop();
+  void read_loop();
+  bool write(const Write& job);
+  void save(const Write& job);
+  void fill(Read& job);
+  /// Takes in what the folder holds now.
+  void look_through();
+  void look_into(const CachedFile& file);
+  /// Takes a file for gone; it is removed if it is damaged.
+  void lose(const std::string& file, const std::exception& error);
+  void forget(const std::vector<std::string>& removed);
+  /// Says why something failed, the first time.
+  void complain(const std::exception& error);
+
+  const SsdOptions options_;
+  const std::string group_;
+  const CacheFolder folder_;
+  FileIndex index_;             // of the writing thread, as the next
+  std::set<std::string> idle_;  // files that are of no use to look into again
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;      // for the threads
+  std::condition_variable progress_;  // for flush
+  FileCatalog catalog_;
+  std::list<Write> writes_, written_;  // the first of writes_ is being written
+  std::list<Read> reads_, read_;       // the first of reads_ is being read
+  std::vector<std::string> doubtful_;  // files that the index was wrong about
+  std::set<std::string> said_;
+  SsdStats counts_;
+  uint64_t last_ticket_ = 0;
+  uint64_t offered_ = 0, finished_ = 0;  // snapshots
+  bool failed_ = false;                  // one of them, since the last flush
+  uint64_t looks_wanted_ = 1, looks_ = 0;
+  bool open_ = true;  // to offers
+  std::atomic<bool> stop_ = false;
+
+  std::thread writer_, reader_;
+};
+
+}  // namespace cohort::store
