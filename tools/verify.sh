@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The long checks that `make test` has no time for: every preset's tests, the client suite against
-# the sanitized server, more random crowds of rows, longer fuzzing, the package. Writes
-# docs/verify-DATE.md, to be committed.
+# the sanitized server, more random crowds of rows, longer fuzzing, a server in long use, the
+# package. Writes docs/verify-DATE.md, to be committed.
 #   FUZZ_S  seconds for each fuzz target (default 300)
 #   ROUNDS  of random crowds (default 40, about a quarter of a minute each on two cores)
 set -uo pipefail
@@ -58,6 +58,8 @@ step "clients of the sanitized server" sanitized_clients
 step "random crowds" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/model_tests \
   --gtest_filter='*KvInvariance*'
 step "fuzzing" fuzz
+step "soak" "$python" tools/soak.py
+step "soak with little memory" "$python" tools/soak.py --kv-memory-mb 64
 step "package" make dist
 echo "verify: wrote $report"
 exit $failed
