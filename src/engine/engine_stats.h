@@ -43,6 +43,8 @@ struct EngineStats {
   std::array<std::atomic<uint64_t>, 4> ended = {};  // requests, by their last finish
 
   void count_end(FinishReason reason) { ++ended[static_cast<size_t>(reason)]; }
+  /// It could not be said, and the request goes on to end in another way.
+  void take_back_end(FinishReason reason) { --ended[static_cast<size_t>(reason)]; }
 
   // Distributions since the start.
   Histogram time_to_first_token_s{kSecondsBounds};  // from submit, of a request

@@ -265,15 +265,17 @@ void Loop::take(Row& row, Sampled sampled) noexcept {
     stats_.time_to_first_token_s.observe(since(arrived));
   }
   ++stats_.generated_tokens;
+  std::optional<FinishReason> counted;
   try {
     TokenEvent event = row.take(std::move(sampled), times_.sampled);
     const std::optional<FinishReason> finish = event.finish;
-    // Before anybody can see it.
-    if (finish && row.stream().open_choices() == 1) stats_.count_end(*finish);
+    if (finish && row.stream().open_choices() == 1) counted = finish;
+    if (counted) stats_.count_end(*counted);  // before anybody can see it
     if (finish) row.end();
     row.stream().push(std::move(event));
     if (finish) keep(row, std::move(row.cache()));
   } catch (const std::exception& failure) {
+    if (counted && row.stream().open_choices() > 0) stats_.take_back_end(*counted);
     end(row, failure);
   }
 }

@@ -7,8 +7,11 @@
 namespace cohort::engine {
 namespace {
 
+// Answers are work, too: many short prompts must not pass for few tokens.
+constexpr int64_t kLeastCost = 512;
+
 int64_t cost(const Submission& submission) {
-  return static_cast<int64_t>(submission.request.prompt.size());
+  return std::max(kLeastCost, static_cast<int64_t>(submission.request.prompt.size()));
 }
 
 /// Smaller goes first.

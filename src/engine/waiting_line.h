@@ -13,9 +13,9 @@ namespace cohort::engine {
 
 /// Requests that are not rows yet, and whose turn is next.
 ///   classes   a higher priority goes first; who waits rises one class every 30 s, so none starves
-///   clients   within a class, deficit round-robin: every client in turn may start 2,048 prompt
-///             tokens' worth of requests, and carries over what a long one needs more. A client
-///             with a hundred requests delays another one's by one turn
+///   clients   within a class, deficit round-robin: in its turn a client may start requests worth
+///             2,048 prompt tokens, a short one counting as 512, and carries over what a long one
+///             needs more. A client with a hundred requests delays another one's by one turn
 ///   requests  of one client, in order of arrival
 ///   thread    engine
 ///   source    Shreedhar & Varghese 1995, "Efficient fair queuing using deficit round robin"
