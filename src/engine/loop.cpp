@@ -17,6 +17,13 @@ Error as_error(const std::exception& failure) {
   return error != nullptr ? *error : Error(ErrorKind::kInternal, failure.what());
 }
 
+/// Snapshots that wait to be written to SSD hold blocks beside those of rows, which must not have to
+/// wait for a disk.
+size_t pool_bytes(const EngineOptions& options) {
+  const size_t pending = options.ssd ? options.ssd->most_pending_bytes : 0;
+  return options.kv_memory_bytes + std::min(pending, SIZE_MAX - options.kv_memory_bytes);
+}
+
 bool has_exact_state(const std::vector<kv::AnyLayerSpec>& layers) {
   return std::ranges::any_of(layers, [](const kv::AnyLayerSpec& layer) {
     const auto* attention = std::get_if<kv::LayerSpec>(&layer);
@@ -41,7 +48,7 @@ Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu:
       context_{tokenizer, end_tokens_, cpu.kernels(), has_exact_state(layers)},
       options_(std::move(options)),
       stats_(stats),
-      memory_(std::move(layers), options_.kv_memory_bytes),
+      memory_(std::move(layers), pool_bytes(options_)),
       prefixes_(options_.prompt_cache_bytes),
       ssd_(options_.ssd ? std::make_unique<store::SsdStore>(*options_.ssd) : nullptr),
       budget_(options_.budget) {

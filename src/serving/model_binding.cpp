@@ -99,6 +99,8 @@ ModelBinding::ModelBinding(BindingOptions options)
       options_.prompt_cache_bytes.value_or(options_.engine.kv_memory_bytes / 2);
   if (!options_.ssd.folder.empty()) {
     options_.ssd.identity = state_identity(checkpoint, options_);
+    options_.ssd.most_pending_bytes =
+        std::min(options_.ssd.most_pending_bytes, options_.engine.kv_memory_bytes / 8);
     options_.engine.ssd = options_.ssd;
   }
   options_.engine.prefill.workspace = prefill_workspace(shape, cpu_.pool().size());
