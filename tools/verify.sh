@@ -3,7 +3,8 @@
 # the sanitized server, more random crowds of rows, longer fuzzing, a server in long use, the
 # package. Writes docs/verify-DATE.md, to be committed.
 #   FUZZ_S  seconds for each fuzz target (default 300)
-#   ROUNDS  of random crowds (default 40, about a quarter of a minute each on two cores)
+#   ROUNDS  of random crowds, of 10,000 random schedules and of 5 kills (default 40, about a quarter
+#           of a minute each on two cores)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 report=docs/verify-$(date +%F).md
@@ -57,6 +58,9 @@ step "thread sanitizer" configure_and_test tsan
 step "clients of the sanitized server" sanitized_clients
 step "random crowds" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/model_tests \
   --gtest_filter='*KvInvariance*'
+step "random schedules" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/engine_plan_tests \
+  --gtest_filter='Loop.*'
+step "kills" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" "$python" -m pytest tests/client/test_ssd_cache.py -q -k kills
 step "fuzzing" fuzz
 step "soak" "$python" tools/soak.py
 step "soak with little memory" "$python" tools/soak.py --kv-memory-mb 64
