@@ -59,7 +59,8 @@ step "random crowds" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/
   --gtest_filter='*KvInvariance*'
 step "fuzzing" fuzz
 step "soak" "$python" tools/soak.py
-step "soak with little memory" "$python" tools/soak.py --kv-memory-mb 64
+step "soak with little memory" "$python" tools/soak.py --kv-memory-mb 48 --prompt-max 200 \
+  --tokens-max 1000
 step "package" make dist
 echo "verify: wrote $report"
 exit $failed
