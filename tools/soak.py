@@ -237,6 +237,8 @@ async def soak(args, server):
         else:
             looks.append(now)
             compare_holdings(settled, looks, args.memory_drift)
+    if args.kv_memory_mb and not stats["preemptions"]:
+        raise Wrong("no row gave way to another: give less --kv-memory-mb or more --tokens-max")
 
 
 def parse_arguments():

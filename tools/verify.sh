@@ -63,7 +63,8 @@ step "random schedules" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tes
 step "kills" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" "$python" -m pytest tests/client/test_ssd_cache.py -q -k kills
 step "fuzzing" fuzz
 step "soak" "$python" tools/soak.py
-step "soak with little memory" "$python" tools/soak.py --kv-memory-mb 64
+step "soak with little memory" "$python" tools/soak.py --kv-memory-mb 48 --prompt-max 200 \
+  --tokens-max 1000
 step "package" make dist
 echo "verify: wrote $report"
 exit $failed
