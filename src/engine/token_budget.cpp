@@ -8,10 +8,10 @@ namespace {
 constexpr double kAloneTarget = 0.25;  // s
 constexpr double kStretch = 1.5;       // of a step without prompts, by default
 constexpr int64_t kFirstAlone = 256;   // before anything is known of this model and machine
-constexpr int64_t kFirstMixed = 16;
-// A prompt must not creep: below this many tokens a forward costs hardly less.
+constexpr int64_t kFirstMixed = 4;
+// A prompt must not stand still.
 constexpr int64_t kLeastAlone = 32;
-constexpr int64_t kLeastMixed = 4;
+constexpr int64_t kLeastMixed = 2;
 constexpr int64_t kPaceHolds = 128;  // forwards with prompts after which a pace is measured anew
 
 }  // namespace
@@ -47,8 +47,10 @@ int64_t TokenBudget::mixed(size_t decoding) const {
   if (mixed_token_s_.empty()) return std::min(kFirstMixed, options_.most_tokens);
   const double step = pace->second.alone_s.median();
   const double target = options_.itl_target_s > 0 ? options_.itl_target_s : kStretch * step;
-  const double tokens = (target - step) / std::max(mixed_token_s_.median(), 1e-9);
-  const double growth = static_cast<double>(std::max(2 * last_mixed_, kFirstMixed));
+  // What was dear just now counts at once, what was cheap when it stays so.
+  const double token = std::max(mixed_token_s_.median(), last_token_s_);
+  const double tokens = (target - step) / std::max(token, 1e-9);
+  const double growth = static_cast<double>(std::max(last_mixed_ * 5 / 4 + 1, kFirstMixed));
   constexpr double kRounding = 1e-6;
   return std::clamp(static_cast<int64_t>(std::clamp(tokens + kRounding, 0.0, growth)),
                     std::min(kLeastMixed, options_.most_tokens), options_.most_tokens);
@@ -72,7 +74,8 @@ void TokenBudget::observe(size_t decoding, int64_t prefilled, double seconds) {
   last_mixed_ = prefilled;
   const double extra = seconds - pace.alone_s.median();
   if (extra > 0) {
-    mixed_token_s_.add(extra / static_cast<double>(prefilled));
+    last_token_s_ = extra / static_cast<double>(prefilled);
+    mixed_token_s_.add(last_token_s_);
   } else {
     pace = {};  // it was measured while others had the cores
   }

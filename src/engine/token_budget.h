@@ -59,7 +59,8 @@ class TokenBudget {
   std::map<size_t, Pace> paces_;  // by decoding rows
   RecentMedian alone_token_s_;    // a prompt token, nothing decoded
   RecentMedian mixed_token_s_;    // a prompt token beside answers
-  int64_t last_mixed_ = 0;        // tokens; a budget grows to at most twice of them
+  double last_token_s_ = 0;       // the last of these
+  int64_t last_mixed_ = 0;        // tokens; a budget grows by at most a quarter of them
 };
 
 }  // namespace cohort::engine
