@@ -108,6 +108,12 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
   engine.budget = {.itl_target_s = settings.itl_target_ms / 1000.0,
                    .alone_tokens = settings.prefill_chunk_tokens,
                    .most_tokens = engine.prefill.chunk};
+  const Settings defaults;
+  if (settings.ssd_cache.empty() && (settings.ssd_cache_max_gb != defaults.ssd_cache_max_gb ||
+                                     settings.ssd_demote_idle_s != defaults.ssd_demote_idle_s)) {
+    fail(ErrorKind::kInvalidRequest,
+         "--ssd-cache-max and --ssd-demote-idle have no effect without --ssd-cache DIR");
+  }
   options.ssd.folder = settings.ssd_cache;
   options.ssd.most_bytes = uint64_t{static_cast<uint32_t>(settings.ssd_cache_max_gb)} << 30;
   engine.demote_idle =

@@ -97,7 +97,7 @@ std::string events_of(const TraceRecord& record, TraceClock::time_point zero,
 TraceFile::TraceFile(const std::string& path, std::function<void(std::string_view)> log)
     : path_(path),
       log_(std::move(log)),
-      file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+      file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
   constexpr std::string_view kHead =
       "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"cohort\"}}";
   if (file_ >= 0 && append(kHead)) return;

@@ -37,10 +37,15 @@ bool Loop::has_room(const Submission& submission, int64_t tokens, int64_t most_t
   if (options_.kv_memory_bytes == SIZE_MAX) return true;
   const auto soon = [](int64_t now, int64_t most) { return std::min(now + kGrowthTokens, most); };
   size_t needed = bytes_of(submission, soon(tokens, most_tokens));
+  std::vector<const Submission*> sharing;
   for (const Row& row : rows_) {
-    if (row.parked() && row.ticket() == 0) continue;
+    if (row.parked()) continue;
     needed += bytes_of(row.submission(), soon(row.tokens(), row.most_tokens()));
-    if (row.shared_tokens() > 0) needed -= bytes_of(row.submission(), row.shared_tokens());
+    // One of the choices that share it counts what they share.
+    if (row.shared_tokens() == 0) continue;
+    const bool counted = std::ranges::find(sharing, &row.submission()) != sharing.end();
+    if (counted) needed -= bytes_of(row.submission(), row.shared_tokens());
+    if (!counted) sharing.push_back(&row.submission());
   }
   return needed <= options_.kv_memory_bytes;
 }
@@ -102,22 +107,23 @@ void Loop::count_cached(Row& row) {
 }
 
 void Loop::keep(const Row& row) noexcept {
-  if (options_.prompt_cache_bytes == 0) return;
   try {
-    keep(row, row.cache().clone());
+    // A row's end, which is written, serves its prompt as well where it can be cut back.
+    const bool write = context_.exact_state && row.at_fork();
+    keep(row, row.cache().clone(), write ? Keep::kOnDisk : Keep::kInMemory);
   } catch (const std::exception& failure) {
     lose_prefixes(failure);
   }
 }
 
 /// That a prefix cannot be kept harms nobody.
-void Loop::keep(const Row& row, kv::RowCache cache) noexcept {
+void Loop::keep(const Row& row, kv::RowCache cache, Keep where) noexcept {
   const Request& request = row.submission().request;
   if (!request.cache_prompt || cache.offset() == 0) return;
   try {
     const std::string& space = row.submission().space;
     const std::span<const int32_t> ids = row.ids().first(static_cast<size_t>(cache.offset()));
-    if (ssd_ != nullptr && !row.parked()) ssd_->offer(space, ids, cache.clone());
+    if (ssd_ != nullptr && where == Keep::kOnDisk) ssd_->offer(space, ids, cache.clone());
     prefixes_.put(space, ids, std::move(cache), {.session = request.session});
   } catch (const std::exception& failure) {
     lose_prefixes(failure);
@@ -232,8 +238,24 @@ Row* Loop::lowest_row() {
   return active > 1 ? lowest : nullptr;
 }
 
+/// When nobody can move, those whose consumers do not read make room for those who wait.
+void Loop::park_blocked() noexcept {
+  const bool some_wait = !line_.empty() || std::ranges::any_of(rows_, [](Row& row) {
+    return row.parked() && !row.stream().full();
+  });
+  if (!some_wait || options_.kv_memory_bytes == SIZE_MAX) return;
+  for (Row& row : rows_) {
+    if (!row.active() || !row.stream().full() || row.cache().offset() == 0) continue;
+    try {
+      park(row);
+    } catch (const std::exception& failure) {
+      end(row, failure);
+    }
+  }
+}
+
 void Loop::park(Row& row) {
-  row.park(memory_.new_row(row.submission().precision));
+  keep(row, row.park(memory_.new_row(row.submission().precision)), Keep::kInMemory);
   ++stats_.preemptions;
   stirred_ = true;
 }

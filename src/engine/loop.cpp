@@ -17,8 +17,8 @@ Error as_error(const std::exception& failure) {
   return error != nullptr ? *error : Error(ErrorKind::kInternal, failure.what());
 }
 
-/// Snapshots that wait to be written to SSD hold blocks beside those of rows, which must not have to
-/// wait for a disk.
+/// Snapshots that wait to be written to SSD hold blocks beside those of rows, which must not have
+/// to wait for a disk.
 size_t pool_bytes(const EngineOptions& options) {
   const size_t pending = options.ssd ? options.ssd->most_pending_bytes : 0;
   return options.kv_memory_bytes + std::min(pending, SIZE_MAX - options.kv_memory_bytes);
@@ -70,7 +70,7 @@ void Loop::accept(Submission submission) noexcept {
 Plan Loop::step() {
   stirred_ = false;
   take_restored();
-  if (demotes()) prefixes_.drop_unused(Clock::now() - options_.demote_idle);
+  if (demotes()) demote();
   dismiss_cancelled();
   resume_parked();
   admit();
@@ -92,10 +92,12 @@ Plan Loop::step() {
       times_.sampled = options_.now();
       commit(std::move(outcomes));
       times_.committed = options_.now();
-      observe(shares);
     } catch (const std::exception& failure) {
       for (const Share& share : shares) end(*share.row, failure);
     }
+    observe(shares);
+  } else {
+    park_blocked();
   }
   sweep();
   return done;
@@ -113,6 +115,13 @@ void Loop::check_integrity() const {
   prefixes_.check_integrity(census);
   if (ssd_ != nullptr) ssd_->check_integrity(census);
   memory_.pools().check_integrity(census);
+}
+
+void Loop::demote() {
+  // Only while all of them are on SSD, too.
+  const store::SsdStats written = ssd_->stats();
+  if (written.write_errors + written.dropped > 0) return;
+  prefixes_.drop_unused(Clock::now() - options_.demote_idle);
 }
 
 // Preparation.
@@ -278,9 +287,11 @@ void Loop::take(Row& row, Sampled sampled) noexcept {
     const std::optional<FinishReason> finish = event.finish;
     if (finish && row.stream().open_choices() == 1) counted = finish;
     if (counted) stats_.count_end(*counted);  // before anybody can see it
-    if (finish) row.end();
+    if (finish) {
+      row.end();
+      keep(row, std::move(row.cache()), Keep::kOnDisk);  // so that a flush after the answer has it
+    }
     row.stream().push(std::move(event));
-    if (finish) keep(row, std::move(row.cache()));
   } catch (const std::exception& failure) {
     if (counted && row.stream().open_choices() > 0) stats_.take_back_end(*counted);
     end(row, failure);

@@ -44,7 +44,9 @@ class Loop {
 
   const std::list<Row>& rows() const { return rows_; }
   /// Whether time alone makes it do something: prefixes that nobody uses leave memory.
-  bool demotes() const { return options_.demote_idle.count() > 0 && stats_.prefixes > 0; }
+  bool demotes() const {
+    return ssd_ != nullptr && options_.demote_idle.count() > 0 && stats_.prefixes > 0;
+  }
   void forget_prefixes() {
     prefixes_.clear();
     count();
@@ -70,6 +72,8 @@ class Loop {
     std::variant<std::monostate, Sampled, Error> result;
   };
 
+  void demote();
+
   // Admission.
   void dismiss_cancelled();
   void resume_parked();
@@ -85,9 +89,10 @@ class Loop {
   kv::RowCache from_memory(const Submission& submission, std::span<const int32_t> ids);
   void take_restored();
   void count_cached(Row& row);
+  enum class Keep { kInMemory, kOnDisk };
   /// Keeps what a row holds, or held, for those who begin alike.
   void keep(const Row& row) noexcept;
-  void keep(const Row& row, kv::RowCache cache) noexcept;
+  void keep(const Row& row, kv::RowCache cache, Keep where) noexcept;
   ///   returns  false if none was kept
   bool evict_prefix() noexcept;
   void lose_prefixes(const std::exception& failure) noexcept;
@@ -102,6 +107,7 @@ class Loop {
   /// The active row that gives way to all others; never a lone one.
   Row* lowest_row();
   void park(Row& row);
+  void park_blocked() noexcept;
   static bool is_want_of_memory(const std::exception& failure);
 
   // Iteration.

@@ -70,8 +70,13 @@ class Row {
   void passed_over() { ++waited_; }
 
   /// Its prompt is read as far as all choices share it, and these are still to be made.
-  bool forks_now() const { return choices_left_ > 0 && cache_.offset() == fork_at_; }
-  void forked() { choices_left_ = 0; }
+  bool forks_now() const { return choices_left_ > 0 && at_fork(); }
+  /// One token before its prompt ends, or as near as a step may end.
+  bool at_fork() const { return cache_.offset() == fork_at_; }
+  void forked() {
+    choices_left_ = 0;
+    shared_tokens_ = cache_.offset();
+  }
   int choices_left() const { return choices_left_; }
 
   static constexpr int64_t kCheckpointEvery = 512;

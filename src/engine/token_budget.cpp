@@ -9,9 +9,9 @@ constexpr double kAloneTarget = 0.25;  // s
 constexpr double kStretch = 1.5;       // of a step without prompts, by default
 constexpr int64_t kFirstAlone = 256;   // before anything is known of this model and machine
 constexpr int64_t kFirstMixed = 4;
-// A prompt must not stand still.
+// A prompt must not stand still, and fewer tokens cost a forward hardly less (docs/performance.md).
 constexpr int64_t kLeastAlone = 32;
-constexpr int64_t kLeastMixed = 2;
+constexpr int64_t kLeastMixed = 4;
 constexpr int64_t kPaceHolds = 128;  // forwards with prompts after which a pace is measured anew
 
 }  // namespace

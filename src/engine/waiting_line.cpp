@@ -24,7 +24,9 @@ int urgency_of(const Submission& submission, Clock::time_point now) {
 
 void WaitingLine::push(Submission submission) {
   const std::string& client = submission.request.client;
-  if (credit_.try_emplace(client, kQuantum).second) turns_.push_back(client);
+  // In this order, so that a failure leaves no client that has requests but no turn.
+  if (std::ranges::find(turns_, client) == turns_.end()) turns_.push_back(client);
+  credit_.try_emplace(client, kQuantum);
   waiting_.push_back(std::move(submission));
 }
 

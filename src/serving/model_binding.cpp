@@ -254,7 +254,13 @@ bool ModelBinding::flush_ssd(std::chrono::milliseconds limit) {
   if (engine_->ssd() == nullptr) {
     fail(ErrorKind::kUnsupported, "there is no SSD cache: start the server with --ssd-cache DIR");
   }
-  return engine_->ssd()->flush(limit);
+  // Each holds a thread that others need for their requests.
+  if (flushing_.test_and_set()) {
+    fail(ErrorKind::kOverloaded, "the cache is being flushed already; try again later");
+  }
+  const bool durable = engine_->ssd()->flush(limit);
+  flushing_.clear();
+  return durable;
 }
 
 }  // namespace cohort::serving

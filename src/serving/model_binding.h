@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <set>
@@ -84,6 +85,7 @@ class ModelBinding : public ModelService {
   std::unique_ptr<model::Model> model_;
   kv::RowPrecision default_precision_;
   std::vector<kv::SchemeSummary> kv_schemes_;
+  std::atomic_flag flushing_;
   std::unique_ptr<engine::ModelForward> forward_;
   std::unique_ptr<engine::Engine> engine_;
 };

@@ -67,6 +67,7 @@ void SsdStore::offer(const Namespace& space, std::span<const int32_t> ids, kv::R
   const bool too_large = options_.most_bytes > 0 && bytes > options_.most_bytes;
   if (!open_ || too_large || counts_.pending_bytes + bytes > options_.most_pending_bytes) {
     ++counts_.dropped;
+    failed_ = true;
     return;
   }
   counts_.pending_bytes += bytes;
