@@ -3,6 +3,7 @@
 # the sanitized server, more random crowds of rows, longer fuzzing, a server in long use, the
 # package. Writes docs/verify-DATE.md, to be committed.
 #   FUZZ_S  seconds for each fuzz target (default 300)
+#   SOAK    requests of each soak (default 1000)
 #   ROUNDS  of random crowds, of 10,000 random schedules and of 5 kills (default 40, about a quarter
 #           of a minute each on two cores)
 set -uo pipefail
@@ -62,8 +63,8 @@ step "random schedules" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tes
   --gtest_filter='Loop.*'
 step "kills" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" "$python" -m pytest tests/client/test_ssd_cache.py -q -k kills
 step "fuzzing" fuzz
-step "soak" "$python" tools/soak.py
-step "soak with little memory" "$python" tools/soak.py --kv-memory-mb 48 --prompt-max 200 \
+step "soak" "$python" tools/soak.py --requests "${SOAK:-1000}"
+step "soak with little memory" "$python" tools/soak.py --requests "${SOAK:-1000}" --kv-memory-mb 48 --prompt-max 200 \
   --tokens-max 1000
 step "package" make dist
 echo "verify: wrote $report"
