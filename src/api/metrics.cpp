@@ -20,7 +20,7 @@ void write_now(const EngineStats& stats, MetricsText& out) {
   gauge("cohort_kv_held_bytes", "Memory taken from the system for keys and values.",
         stats.kv_held_bytes);
   gauge("cohort_prefixes", "Prompts and answers kept for those who begin alike.", stats.prefixes);
-  gauge("cohort_prefix_bytes", "Of the keys and values used, what these hold.", stats.prefix_bytes);
+  gauge("cohort_prefix_bytes", "What these hold, with their tokens.", stats.prefix_bytes);
   const size_t limit = stats.kv_limit_bytes;
   out.gauge(
       "cohort_kv_limit_bytes", "What keys and values may use; +Inf is no limit.",
@@ -59,6 +59,19 @@ void write_distributions(const EngineStats& stats, MetricsText& out) {
   out.histogram("cohort_batch_rows", "Sequences of one forward.", stats.batch_rows);
 }
 
+void write_ssd(const store::SsdStats& stats, MetricsText& out) {
+  out.gauge("cohort_ssd_files", "Prefixes on SSD.", static_cast<double>(stats.files));
+  out.gauge("cohort_ssd_bytes", "What they take.", static_cast<double>(stats.bytes));
+  out.counter("cohort_ssd_hits_total", "Prefixes restored.", stats.hits);
+  out.counter("cohort_ssd_misses_total", "Prompts without a file of use.", stats.misses);
+  out.counter("cohort_ssd_written_bytes_total", "Written.", stats.written_bytes);
+  out.counter("cohort_ssd_restored_bytes_total", "Read.", stats.restored_bytes);
+  out.counter("cohort_ssd_damaged_total", "Files that were no whole record.", stats.damaged);
+  out.counter("cohort_ssd_dropped_total", "Snapshots that were not written.", stats.dropped);
+  out.counter("cohort_ssd_errors_total", "Reads and writes that failed.",
+              stats.write_errors + stats.read_errors);
+}
+
 }  // namespace
 
 Reply show_metrics(const serving::ModelService& service) {
@@ -67,6 +80,7 @@ Reply show_metrics(const serving::ModelService& service) {
   write_now(stats, out);
   write_counters(stats, out);
   write_distributions(stats, out);
+  if (const auto ssd = service.ssd_stats()) write_ssd(*ssd, out);
   return {.body = out.text(), .content_type = MetricsText::kContentType};
 }
 

@@ -35,7 +35,7 @@ int list(const CacheFolder& folder) {
     const auto used = static_cast<std::time_t>(file.used_ns / 1'000'000'000);
     fmt::print("  {:%Y-%m-%d %H:%M}  {:>7} tokens  {:>9}  {}  {}\n", fmt::localtime(used),
                report->tokens, format_bytes(file.bytes), file.name,
-               file.temporary ? "being written" : report->fault);
+               file.temporary ? "left by a writer that died" : report->fault);
     bytes += file.bytes;
     ++files;
   }
@@ -68,8 +68,9 @@ int collect_garbage(const CacheFolder& folder, const Settings& settings) {
     const auto report = store::report_on(folder, file.name, false);
     if (report && report->damaged) folder.remove(file.name);
   }
-  if (settings.ssd_cache_max_gb > 0) {
-    folder.make_room(uint64_t{static_cast<uint32_t>(settings.ssd_cache_max_gb)} << 30);
+  // Only if asked: a server with another limit may own what goes beyond this one.
+  if (settings.ssd_cache_max_gb.value_or(0) > 0) {
+    folder.make_room(uint64_t{static_cast<uint32_t>(*settings.ssd_cache_max_gb)} << 30);
   }
   for (const CachedFile& file : folder.list()) after += file.bytes;
   fmt::print("removed {}, {} left\n", format_bytes(before - std::min(before, after)),

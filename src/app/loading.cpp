@@ -109,13 +109,14 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
                    .alone_tokens = settings.prefill_chunk_tokens,
                    .most_tokens = engine.prefill.chunk};
   const Settings defaults;
-  if (settings.ssd_cache.empty() && (settings.ssd_cache_max_gb != defaults.ssd_cache_max_gb ||
-                                     settings.ssd_demote_idle_s != defaults.ssd_demote_idle_s)) {
+  if (settings.ssd_cache.empty() &&
+      (settings.ssd_cache_max_gb || settings.ssd_demote_idle_s != defaults.ssd_demote_idle_s)) {
     fail(ErrorKind::kInvalidRequest,
          "--ssd-cache-max and --ssd-demote-idle have no effect without --ssd-cache DIR");
   }
   options.ssd.folder = settings.ssd_cache;
-  options.ssd.most_bytes = uint64_t{static_cast<uint32_t>(settings.ssd_cache_max_gb)} << 30;
+  options.ssd.most_bytes = uint64_t{static_cast<uint32_t>(settings.ssd_cache_max_gb.value_or(32))}
+                           << 30;
   engine.demote_idle =
       std::chrono::seconds(settings.ssd_cache.empty() ? 0 : settings.ssd_demote_idle_s);
   if (settings.prompt_cache_mb) {

@@ -14,7 +14,7 @@ namespace {
 constexpr std::chrono::seconds kClosingTime{10};
 
 EngineOptions with_wake(EngineOptions options, std::function<void()> wake) {
-  if (options.ssd) options.ssd->on_restored = std::move(wake);
+  if (options.ssd) options.ssd->on_done = std::move(wake);
   return options;
 }
 

@@ -363,9 +363,11 @@ TEST(SsdStore, TheEngineIsWokenWhenARowIsThere) {
   PrefixModel model({plain_layer()});
   std::atomic<int> calls = 0;
   SsdOptions waking = options(folder.path);
-  waking.on_restored = [&] { ++calls; };
+  waking.on_done = [&] { ++calls; };
   SsdStore store(waking);
   keep(store, model, some_ids(100, 1));
+  while (calls == 0) std::this_thread::sleep_for(1ms);  // written
+  calls = 0;
   const uint64_t ticket = store.restore(*store.longest("n", some_ids(100, 1)), model.row());
   while (calls == 0) std::this_thread::sleep_for(1ms);
   const auto found = store.collect();

@@ -192,6 +192,9 @@ void SsdStore::write_loop() {
       ++finished_;
       failed_ = failed_ || !durable;
       progress_.notify_all();
+      lock.unlock();
+      options_.on_done();
+      lock.lock();
     } else if (!work_.wait_for(lock, kLookEvery, [&] {
                  return stop_ || !writes_.empty() || looks_ < looks_wanted_;
                })) {
@@ -211,7 +214,7 @@ void SsdStore::read_loop() {
     lock.lock();
     read_.splice(read_.end(), reads_, reads_.begin());
     lock.unlock();
-    options_.on_restored();
+    options_.on_done();
     lock.lock();
   }
 }

@@ -32,8 +32,8 @@ struct SsdOptions {
   uint64_t most_bytes = 0;
   /// Of snapshots that wait to be written. What goes beyond is not taken.
   size_t most_pending_bytes = size_t{1} << 30;
-  /// Called on an I/O thread when collect() has a restored row.
-  std::function<void()> on_restored = [] {};
+  /// Called on an I/O thread when collect() has a restored row or a snapshot that was written.
+  std::function<void()> on_done = [] {};
 };
 
 /// The cold tier of the prefix cache: rows in files of a folder that outlives the server and may be
