@@ -85,10 +85,13 @@ inline Record read_file(const std::filesystem::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
+/// There at once and whole, as writers of the cache do: half a file is a damaged one.
 inline void write_file(const std::filesystem::path& path, const Record& record) {
-  std::ofstream(path, std::ios::binary)
+  const std::filesystem::path unfinished = path.string() + ".unfinished";
+  std::ofstream(unfinished, std::ios::binary)
       .write(reinterpret_cast<const char*>(record.data()),
              static_cast<std::streamsize>(record.size()));
+  std::filesystem::rename(unfinished, path);
 }
 
 /// A name that a file of the cache may have.
