@@ -38,6 +38,11 @@ void Stream::push(TokenEvent event) {
       event.finish == FinishReason::kError || event.finish == FinishReason::kCancelled;
   const int open = ends_all ? 0 : open_choices_ - (event.finish ? 1 : 0);
   event.last = open == 0;
+  if (event.error) {
+    // Copies of an exception share their text: the consumer gets one that no other thread lets go.
+    const Error& shared = *event.error;
+    event.error = Error(shared.kind(), shared.what(), shared.param(), shared.code());
+  }
   events_.push_back(std::move(event));
   // Not before: what could not be pushed has not happened.
   open_choices_ = open;
