@@ -288,7 +288,7 @@ void apply_environment(Settings& settings, const Environment& environment) {
 std::optional<std::string> find_config_file(const SettingSources& sources) {
   if (sources.config_file) return sources.config_file;
   std::error_code ignored;
-  const auto named = find_variable(sources.environment, kConfigVariable);
+  auto named = find_variable(sources.environment, kConfigVariable);
   if (named && !named->empty()) {
     if (std::filesystem::exists(*named, ignored)) return named;
     fail(ErrorKind::kNotFound, "{}: there is no file {}", kConfigVariable, printable(*named));

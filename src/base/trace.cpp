@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <exception>
 
 #include "base/random_hex.h"
@@ -63,7 +64,8 @@ Trace::~Trace() {
   try {
     record_.spans.shrink_to_fit();
     tracer_.finish(std::move(record_));
-  } catch (const std::exception&) {  // no memory for it: the request is well without its trace
+  } catch (const std::exception& failure) {  // the request is well without its trace
+    std::fprintf(stderr, "cohort: a trace is lost: %s\n", failure.what());
   }
 }
 

@@ -12,9 +12,7 @@
 namespace cohort::kv {
 
 using kernels::cpu::kBlockTokens;
-using kernels::cpu::KvEncoding;
 using kernels::cpu::KvGeometry;
-using kernels::cpu::KvKind;
 
 namespace {
 

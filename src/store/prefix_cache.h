@@ -133,7 +133,7 @@ class PrefixCache {
   /// Sees to it that what a third continuation began with outlives the others.
   void keep_shared(EntryId id, const Namespace& space, std::span<const int32_t> ids,
                    const kv::RowCache& cache);
-  void remember(EntryId id, std::string_view session);
+  void remember(EntryId id, std::string_view name);
   void forget(EntryId id);
   void remove(EntryId id);
   bool evict_but(EntryId spared);

@@ -7,7 +7,7 @@
 namespace cohort::kv {
 namespace {
 
-using namespace kernels::cpu;
+using namespace kernels::cpu;  // NOLINT(google-build-using-namespace): names of one layout
 
 std::vector<Plane> planes(const KvGeometry& g) {
   const int64_t words = int64_t{g.head_dim} * g.encoding.key_bits / 32;

@@ -7,7 +7,7 @@
 namespace cohort::kv {
 namespace {
 
-using namespace kernels::cpu;
+using namespace kernels::cpu;  // NOLINT(google-build-using-namespace): names of one layout
 
 // A block stores a signed code plus 128: the same byte with its highest bit turned over.
 void turn_signs(int count, std::byte* codes) {
