@@ -313,7 +313,9 @@ void CommandLine::define_cache() {
   cache_.app = add(
       "cache", "ls|verify|gc --ssd-cache DIR [OPTIONS]", "Looks after the SSD cache.",
       "ls lists the files, verify reads all of them and fails if one is damaged, gc removes what\n"
-      "killed servers left, damaged files, and the least recently used down to --ssd-cache-max.\n"
+      "killed servers left, damaged files and, if --ssd-cache-max is given, the least recently "
+      "used\n"
+      "beyond that.\n"
       "Servers that use the folder go on meanwhile.\n\n"
       "Example:\n  cohort cache gc --ssd-cache /var/cache/cohort --ssd-cache-max 8");
   cache_.app->add_option("ACTION", cache_options_.action, "ls, verify or gc")

@@ -38,6 +38,18 @@ class Error : public std::runtime_error {
   std::string code_;
 };
 
+/// What is told of a failure: whose fault it is stays, what is no Error is ours.
+inline Error as_error(const std::exception& failure) {
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  return error != nullptr ? *error : Error(ErrorKind::kInternal, failure.what());
+}
+
+/// Whose fault a failure is; ours if it is no Error.
+inline ErrorKind kind_of(const std::exception& failure) {
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  return error != nullptr ? error->kind() : ErrorKind::kInternal;
+}
+
 /// Throws Error{kind} with a formatted message: what is wrong and what would have worked.
 template <class... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {

@@ -107,6 +107,7 @@ void Loop::count_cached(Row& row) {
 }
 
 void Loop::keep(const Row& row) noexcept {
+  if (options_.prompt_cache_bytes == 0 && ssd_ == nullptr) return;  // spares the clone
   try {
     // A row's end, which is written, serves its prompt as well where it can be cut back.
     const bool write = context_.exact_state && row.at_fork();
@@ -152,7 +153,7 @@ void Loop::resume_parked() {
   bool any_active = false;
   for (Row& row : rows_) {
     any_active = any_active || !row.parked();
-    if (row.parked() && !row.stream().full()) parked.push_back(&row);
+    if (row.resumable()) parked.push_back(&row);
   }
   std::ranges::stable_sort(parked, {},
                            [](const Row* row) { return row->submission().request.priority; });
@@ -179,8 +180,7 @@ void Loop::left_line(size_t prompt_tokens) noexcept {
 
 void Loop::admit() {
   // Who was here before goes first. A parked row whose consumer does not read waits for that alone.
-  const bool some_wait =
-      std::ranges::any_of(rows_, [](Row& row) { return row.parked() && !row.stream().full(); });
+  const bool some_wait = std::ranges::any_of(rows_, &Row::resumable);
   while (!some_wait) {
     const Submission* next = line_.next(options_.now());
     if (next == nullptr) break;
@@ -240,9 +240,7 @@ Row* Loop::lowest_row() {
 
 /// When nobody can move, those whose consumers do not read make room for those who wait.
 void Loop::park_blocked() noexcept {
-  const bool some_wait = !line_.empty() || std::ranges::any_of(rows_, [](Row& row) {
-    return row.parked() && !row.stream().full();
-  });
+  const bool some_wait = !line_.empty() || std::ranges::any_of(rows_, &Row::resumable);
   if (!some_wait || options_.kv_memory_bytes == SIZE_MAX) return;
   for (Row& row : rows_) {
     if (!row.active() || !row.stream().full() || row.cache().offset() == 0) continue;

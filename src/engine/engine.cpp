@@ -94,9 +94,7 @@ void Engine::run() {
     end_all({.finish = FinishReason::kCancelled});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cohort: the engine thread ended: %s\n", error.what());
-    const auto* known = dynamic_cast<const Error*>(&error);
-    end_all({.finish = FinishReason::kError,
-             .error = known ? *known : Error(ErrorKind::kInternal, error.what())});
+    end_all({.finish = FinishReason::kError, .error = as_error(error)});
   }
 }
 

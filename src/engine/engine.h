@@ -19,7 +19,8 @@ class Engine {
   /// All references outlive the engine, `forward` with the model behind it. Starts the thread.
   Engine(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu::Cpu& cpu,
          const text::Tokenizer& tokenizer, std::set<int32_t> end_tokens, EngineOptions options);
-  /// Stops at once: rows that are left end as cancelled.
+  /// Rows that are left end as cancelled at once; then what is kept for SSD is written, for at most
+  /// 10 s.
   ~Engine();
 
   /// Hands a request to the engine thread.

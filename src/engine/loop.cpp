@@ -11,12 +11,6 @@
 namespace cohort::engine {
 namespace {
 
-/// What is told of a failure: whose fault it is stays, what is no Error is ours.
-Error as_error(const std::exception& failure) {
-  const auto* error = dynamic_cast<const Error*>(&failure);
-  return error != nullptr ? *error : Error(ErrorKind::kInternal, failure.what());
-}
-
 /// Snapshots that wait to be written to SSD hold blocks beside those of rows, which must not have
 /// to wait for a disk.
 size_t pool_bytes(const EngineOptions& options) {
@@ -34,9 +28,8 @@ bool has_exact_state(const std::vector<kv::AnyLayerSpec>& layers) {
 }  // namespace
 
 bool Loop::is_want_of_memory(const std::exception& failure) {
-  const auto* error = dynamic_cast<const Error*>(&failure);
-  return error != nullptr ? error->kind() == ErrorKind::kOverloaded
-                          : dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
+  return kind_of(failure) == ErrorKind::kOverloaded ||
+         dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
 }
 
 Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu::Cpu& cpu,

@@ -92,6 +92,8 @@ class Row {
   /// Goes on with a cache that holds a prefix of its tokens.
   void resume(kv::RowCache cache);
   bool parked() const { return parked_; }
+  /// Parked, and its consumer has room: it goes on when memory allows.
+  bool resumable() const { return parked_ && !submission_->stream->full(); }
   /// Its prefix is being read from SSD; what it has otherwise is kept in case that fails.
   void await(uint64_t ticket) { ticket_ = ticket; }
   void restored(std::optional<kv::RowCache> cache);

@@ -21,7 +21,7 @@ void RecentMedian::add(double value) {
 }
 
 double RecentMedian::median() const {
-  std::array<double, 7> sorted = values_;
+  auto sorted = values_;
   const auto end = sorted.begin() + static_cast<ptrdiff_t>(std::min(count_, sorted.size()));
   const auto middle = sorted.begin() + (end - sorted.begin()) / 2;
   std::nth_element(sorted.begin(), middle, end);

@@ -17,9 +17,8 @@ std::optional<FileReport> report_on(const CacheFolder& folder, const std::string
     if (!file.starts_with(group_of(report.identity))) report.fault = "in a folder of others";
   } catch (const std::exception& error) {
     // A message about a damaged file may hold parts of somebody's text.
-    const auto* known = dynamic_cast<const Error*>(&error);
-    if (known != nullptr && known->kind() == ErrorKind::kNotFound) return std::nullopt;
-    report.damaged = known != nullptr && known->kind() == ErrorKind::kInvalidRequest;
+    if (kind_of(error) == ErrorKind::kNotFound) return std::nullopt;
+    report.damaged = kind_of(error) == ErrorKind::kInvalidRequest;
     report.fault = report.damaged ? "damaged" : error.what();
   }
   return report;

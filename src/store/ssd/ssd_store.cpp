@@ -31,11 +31,6 @@ bool attempt(const Act& act, const Failed& failed) {
   }
 }
 
-ErrorKind kind_of(const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  return known != nullptr ? known->kind() : ErrorKind::kInternal;
-}
-
 }  // namespace
 
 SsdStore::SsdStore(SsdOptions options)
