@@ -24,10 +24,8 @@ from machine import fail, note  # noqa: E402
 from traffic import Exchange, Server, fetch  # noqa: E402
 
 IDLE_SECONDS = 2  # after the last answer
+TRIM_SECONDS = 2  # after that, until its memory is what it needs
 ANSWER_SECONDS = 300  # the longest that one may take in the crowd
-# The C library keeps up to a third more than is in use, depending on what was freed last. So memory is too
-# much when it was so at this many looks in a row; a leak does not go away.
-LOOKS = 4
 PATHS = {"chat": "/v1/chat/completions", "text": "/v1/completions"}
 WORDS = "the sea was calm when an old ship left for some far island with salt and letters on board".split()
 CANARIES = [
@@ -188,11 +186,9 @@ def holdings(pid):
             "files": len(list((process / "fd").iterdir())), "processes": children}
 
 
-def compare_holdings(settled, looks, drift):
-    now = looks[-1]
-    lowest = min(look["MB"] for look in looks[-LOOKS:])
-    if len(looks) >= LOOKS and lowest > settled["MB"] * (1 + drift):
-        raise Wrong(f"memory grew from {settled['MB']} to {lowest} MB, more than {drift:.0%}, and stayed there")
+def compare_holdings(settled, now, drift):
+    if now["MB"] > settled["MB"] * (1 + drift):
+        raise Wrong(f"memory grew from {settled['MB']} to {now['MB']} MB, more than {drift:.0%}")
     for name in ("threads", "files", "processes"):
         if now[name] > settled[name]:
             raise Wrong(f"{now[name]} {name} where {settled[name]} were enough")
@@ -219,7 +215,6 @@ async def soak(args, server):
     args.accepted = await accepted_fields(args.port)
     args.canaries = await ask_canaries(args.port)
     settled = {}  # the most of each that it held when idle in the warm-up
-    looks = []  # at what it held when idle since then
     for done in [*range(args.every, args.requests, args.every), args.requests]:
         began = time.monotonic()
         await crowd(args, draw, args.every if done % args.every == 0 else args.requests % args.every)
@@ -227,6 +222,7 @@ async def soak(args, server):
         if await ask_canaries(args.port) != args.canaries:
             raise Wrong(f"a fixed question has another answer after {done} requests")
         await until_idle(args.port)
+        await asyncio.sleep(TRIM_SECONDS)
         now = holdings(server.process.pid)
         note(f"{done} requests, the last in {time.monotonic() - began:.0f} s: "
              + ", ".join(f"{name} {value}" for name, value in now.items())
@@ -235,8 +231,7 @@ async def soak(args, server):
         if done <= max(args.warm_up, args.every):
             settled = {name: max(value, settled.get(name, 0)) for name, value in now.items()}
         else:
-            looks.append(now)
-            compare_holdings(settled, looks, args.memory_drift)
+            compare_holdings(settled, now, args.memory_drift)
     if args.kv_memory_mb and not stats["preemptions"]:
         raise Wrong("no row gave way to another: give less --kv-memory-mb or more --tokens-max")
 

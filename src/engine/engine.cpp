@@ -10,6 +10,9 @@
 namespace cohort::engine {
 namespace {
 
+// How long an engine is idle before it gives back what it need not hold: long enough for the last
+// answer to be sent, whose memory is then free, too.
+constexpr std::chrono::seconds kIdleTime{1};
 // How long the end of the server may take to make kept prefixes durable.
 constexpr std::chrono::seconds kClosingTime{10};
 
@@ -82,15 +85,7 @@ void Engine::run() {
   try {
     forward_.begin();
     bool idle = true;
-    while (receive(idle)) {
-      idle = loop_.step().empty() && !loop_.stirred();
-      if (!idle || !loop_.rows().empty()) continue;
-      // What an idle server need not hold: freed arrays, and pages of the heap.
-      forward_.release_memory();
-#ifdef __GLIBC__
-      ::malloc_trim(0);
-#endif
-    }
+    while (receive(idle)) idle = loop_.step().empty() && !loop_.stirred();
     end_all({.finish = FinishReason::kCancelled});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cohort: the engine thread ended: %s\n", error.what());
@@ -98,11 +93,23 @@ void Engine::run() {
   }
 }
 
+void Engine::release_memory() {
+  forward_.release_memory();  // freed arrays; what follows gives back pages of the heap
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+}
+
 bool Engine::receive(bool idle) {
   std::deque<Submission> arrived;
   {
     std::unique_lock lock(mutex_);
     const auto ready = [&] { return stopping_ || stirred_ || !idle || !inbox_.empty(); };
+    if (idle && loop_.rows().empty() && !work_.wait_for(lock, kIdleTime, ready)) {
+      lock.unlock();
+      release_memory();
+      lock.lock();
+    }
     if (loop_.demotes()) {
       work_.wait_for(lock, options_.demote_idle, ready);
     } else {

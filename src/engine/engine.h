@@ -40,6 +40,8 @@ class Engine {
   ///   returns  why not, if the request is refused
   std::optional<Error> enqueue(Submission submission);
   void run();
+  /// Gives back what an idle server need not hold.
+  void release_memory();
   /// Brings in what has arrived; sleeps first unless the loop has something to do.
   ///   returns  false when the engine is to stop
   bool receive(bool idle);
