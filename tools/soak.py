@@ -25,6 +25,8 @@ from traffic import Exchange, Server, fetch  # noqa: E402
 
 IDLE_SECONDS = 2  # after the last answer
 TRIM_SECONDS = 2  # after that, until its memory is what it needs
+# Asked before each look, so that the same prefix is kept each time: its own, which fills the cache.
+LAST_QUESTION = {"prompt": "the sea " * 700, "max_tokens": 1}
 ANSWER_SECONDS = 300  # the longest that one may take in the crowd
 PATHS = {"chat": "/v1/chat/completions", "text": "/v1/completions"}
 WORDS = "the sea was calm when an old ship left for some far island with salt and letters on board".split()
@@ -221,12 +223,14 @@ async def soak(args, server):
         stats = await until_idle(args.port)
         if await ask_canaries(args.port) != args.canaries:
             raise Wrong(f"a fixed question has another answer after {done} requests")
+        await fetch(args.port, "POST", PATHS["text"], LAST_QUESTION)
         await until_idle(args.port)
         await asyncio.sleep(TRIM_SECONDS)
         now = holdings(server.process.pid)
         note(f"{done} requests, the last in {time.monotonic() - began:.0f} s: "
              + ", ".join(f"{name} {value}" for name, value in now.items())
-             + f"; {stats['prefix_cache']['bytes'] / 2**20:.0f} MB of prefixes kept, {stats['prefix_cache']['hits']} "
+             + f"; {stats['kv']['held_bytes'] / 2**20:.0f} MB for keys and values, "
+             f"{stats['prefix_cache']['bytes'] / 2**20:.0f} MB of prefixes kept, {stats['prefix_cache']['hits']} "
              f"hits, {stats['preemptions']} preemptions, {stats['iterations']} iterations")
         if done <= max(args.warm_up, args.every):
             settled = {name: max(value, settled.get(name, 0)) for name, value in now.items()}

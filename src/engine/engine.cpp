@@ -94,7 +94,7 @@ void Engine::run() {
 }
 
 void Engine::release_memory() {
-  forward_.release_memory();  // freed arrays; what follows gives back pages of the heap
+  loop_.release_memory();
 #ifdef __GLIBC__
   ::malloc_trim(0);
 #endif

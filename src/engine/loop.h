@@ -47,6 +47,11 @@ class Loop {
   bool demotes() const {
     return ssd_ != nullptr && options_.demote_idle.count() > 0 && stats_.prefixes > 0;
   }
+  /// Gives back what it need not hold while there are no rows.
+  void release_memory() noexcept {
+    forward_.release_memory();
+    memory_.pools().shrink();
+  }
   void forget_prefixes() {
     prefixes_.clear();
     count();

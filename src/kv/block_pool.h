@@ -38,6 +38,8 @@ class BlockPool {
   BlockId take();
   void share(BlockId block) noexcept { ++references_[block]; }
   void release(BlockId block) noexcept;
+  /// Frees the memory of slabs without used blocks, except `reserve` of them.
+  void shrink(size_t reserve) noexcept;
 
   std::byte* address(BlockId block) const {
     return slabs_[block / kSlabBlocks].memory.data() + block % kSlabBlocks * block_bytes_;
@@ -66,9 +68,6 @@ class BlockPool {
   /// The lowest slab with a free block, with its memory.
   size_t open_slab();
   void give_memory(Slab& slab);
-  /// Frees the memory of slabs without used blocks, except `reserve` of them.
-  void shrink(size_t reserve) noexcept;
-
   const size_t block_bytes_;
   MemoryLimit& limit_;
   std::vector<Slab> slabs_;
@@ -92,6 +91,10 @@ class BlockPools {
 
   size_t used_bytes() const { return limit_.used_bytes; }
   size_t held_bytes() const { return limit_.held_bytes; }
+  /// Frees what is held for the next row.
+  void shrink() noexcept {
+    for (auto& [size, pool] : pools_) pool.shrink(0);
+  }
   /// Throws Error{kInternal} unless the references counted in `census` are all there are.
   void check_integrity(const BlockCensus& census) const;
 

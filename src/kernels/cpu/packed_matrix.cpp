@@ -1,6 +1,7 @@
 #include "kernels/cpu/packed_matrix.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -66,17 +67,29 @@ DecodedGroup empty_group(const QuantLayout& layout) {
 
 }  // namespace
 
-AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
-  const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
-  const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  data_ = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded == 0 ? 64 : rounded));
-  if (data_ == nullptr) throw std::bad_alloc();
+// Mapped, not of the heap: what is freed goes back to the system whole, whatever lies around it.
+AlignedBuffer::AlignedBuffer(size_t bytes) {
+  if (bytes == 0) return;
+  // So much more that a huge page can begin where the buffer does.
+  const size_t slack = bytes >= kHugePage ? kHugePage : 0;
+  void* const mapped =
+      ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<std::byte*>(mapped);
+  size_ = bytes;
+  if (slack == 0) return;
+  const size_t before = -reinterpret_cast<uintptr_t>(mapped) % kHugePage;
+  if (before > 0) ::munmap(mapped, before);
+  data_ += before;
   // Whole ones only: the rest of the last one would be taken from the system and never used.
-  if (alignment == kHugePage) ::madvise(data_, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  ::madvise(data_, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t used = (bytes + page - 1) / page * page;
+  if (before < slack) ::munmap(data_ + used, slack - before);
 }
 
 AlignedBuffer::~AlignedBuffer() {
-  std::free(data_);
+  if (data_ != nullptr) ::munmap(data_, size_);
 }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept

@@ -11,7 +11,7 @@ namespace cohort::kernels::cpu {
 
 class ThreadPool;
 
-/// 64-byte aligned memory, huge pages where the system gives them. Move-only.
+/// Zeroed memory on pages of its own, huge ones where the system gives them. Move-only.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
