@@ -10,8 +10,8 @@ from --seed. Then it asks the last turn again, each time with another result at 
 warm     right after the conversation, next to the same prompt read from its first token on
 restart  after flush, SIGTERM and a new start, with the files dropped from the page cache, next to the same
 
-Greedy answers must be the same either way. Prints tables and one line of JSON; --record also keeps that
-line in bench/results/.
+Greedy answers and their logprobs must be the same either way. Prints tables and one line of JSON; --record
+also keeps that line in bench/results/.
 """
 
 import argparse
@@ -77,14 +77,14 @@ def log(draw):
 
 def tool_result(draw):
     tool, make = draw.choice([("list_files", listing), ("read_file", code), ("fetch_log", log)])
-    return f"Result of {tool}:\n{make(draw)}\nWhat next?"
+    return f"Result of {tool}:\n{make(draw)}\nWhat does that say of the {draw.choice(WORDS)}?"
 
 
 class Turn:
-    """One answer: its text, its counts of tokens, and the seconds to its first token."""
+    """One answer: its tokens with their logprobs, its counts of tokens, the seconds to its first token."""
 
-    def __init__(self, text, usage, ttft_s):
-        self.text, self.ttft_s = text, ttft_s
+    def __init__(self, text, logprobs, usage, ttft_s):
+        self.text, self.logprobs, self.ttft_s = text, logprobs, ttft_s
         self.prompt, self.answer = usage["prompt_tokens"], usage["completion_tokens"]
         self.cached = usage["prompt_tokens_details"]["cached_tokens"]
         self.recomputed = self.prompt - self.cached
@@ -107,8 +107,9 @@ async def ask(server, messages, tokens, **fields):
         exchange.close()
     events = [json.loads(event[len("data: "):]) for event in stream.decode().split("\n\n")
               if event.startswith("data: {")]
-    text = "".join(event["choices"][0]["delta"].get("content") or "" for event in events if event["choices"])
-    return Turn(text, events[-1]["usage"], first - sent)
+    choices = [choice for event in events for choice in event["choices"]]
+    return Turn("".join(choice["delta"].get("content") or "" for choice in choices),
+                [choice["logprobs"] for choice in choices if choice["logprobs"]], events[-1]["usage"], first - sent)
 
 
 class Conversation:
@@ -155,13 +156,14 @@ def compare(server, conversation, cached_first):
         messages, found = conversation.with_other_end(), {}
         for cached in (cached_first, not cached_first):
             fields = {"session_id": "agent"} if cached else {"cache_prompt": False}
-            found[cached] = await ask(server, messages, 48, **fields)
+            found[cached] = await ask(server, messages, 48, logprobs=True, **fields)
         return found[True], found[False]
 
     quick, cold = asyncio.run(both())
     return {"prompt": quick.prompt, "cached": quick.cached, "recomputed": quick.recomputed,
             "ttft_s": round(quick.ttft_s, 4), "cold_ttft_s": round(cold.ttft_s, 4),
-            "ratio": round(quick.ttft_s / cold.ttft_s, 4), "same_answer": quick.text == cold.text}
+            "ratio": round(quick.ttft_s / cold.ttft_s, 4),
+            "same_answer": (quick.text, quick.logprobs) == (cold.text, cold.logprobs)}
 
 
 def make_durable(server):
