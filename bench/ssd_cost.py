@@ -153,7 +153,8 @@ def main():
     print(f"slowdown of decoding: {lost['mean']:.1%}, at most {lost['at_most']:.1%} (95 %); "
           f"wanted at most {MOST_SLOWDOWN:.0%}: {'yes' if holds else 'NO'}")
     if any(found["others"]["max"] > QUIET_SHARE for found in results.values()):
-        print("Other programs had the CPU meanwhile: the bound is wider for it.")
+        print("Other programs had the CPU meanwhile; the writing thread took some of its time from them, so the "
+              "slowdown may look smaller than it is.")
     finish(report | {"slowdown": lost, "holds": holds, "results": results, "set_aside": set_aside, "rounds": rounds},
            args.record)
 
