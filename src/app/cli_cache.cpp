@@ -33,8 +33,9 @@ int list(const CacheFolder& folder) {
     if (report->identity != identity) fmt::print("{}\n", printable(report->identity));
     identity = report->identity;
     const auto used = static_cast<std::time_t>(file.used_ns / 1'000'000'000);
-    fmt::print("  {:%Y-%m-%d %H:%M}  {:>7} tokens  {:>9}  {}  {}\n", fmt::localtime(used),
-               report->tokens, format_bytes(file.bytes), file.name,
+    const std::string what = report->object ? "object" : fmt::format("{} tokens", report->tokens);
+    fmt::print("  {:%Y-%m-%d %H:%M}  {:>14}  {:>9}  {}  {}\n", fmt::localtime(used), what,
+               format_bytes(file.bytes), file.name,
                file.temporary ? "left by a writer that died" : report->fault);
     bytes += file.bytes;
     ++files;

@@ -145,6 +145,7 @@ bool Loop::evict_prefix() noexcept {
 void Loop::lose_prefixes(const std::exception& failure) noexcept {
   std::fprintf(stderr, "cohort: a prefix could not be kept, all are let go: %s\n", failure.what());
   prefixes_.clear();
+  objects_.clear();
 }
 
 /// In order of urgency and arrival; who does not fit keeps the later ones waiting, too.

@@ -42,7 +42,9 @@ Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu:
       options_(std::move(options)),
       stats_(stats),
       memory_(std::move(layers), pool_bytes(options_)),
-      prefixes_(options_.prompt_cache_bytes),
+      kept_(options_.prompt_cache_bytes, options_.now),
+      prefixes_(kept_),
+      objects_(kept_),
       ssd_(options_.ssd ? std::make_unique<store::SsdStore>(*options_.ssd) : nullptr),
       budget_(options_.budget) {
   stats_.kv_limit_bytes = options_.kv_memory_bytes;
@@ -106,6 +108,7 @@ void Loop::check_integrity() const {
   kv::BlockCensus census;
   for (const Row& row : rows_) row.cache().check_integrity(census);
   prefixes_.check_integrity(census);
+  objects_.check_integrity();
   if (ssd_ != nullptr) ssd_->check_integrity(census);
   memory_.pools().check_integrity(census);
 }
@@ -114,7 +117,7 @@ void Loop::demote() {
   // Only while all of them are on SSD, too.
   const store::SsdStats written = ssd_->stats();
   if (written.write_errors + written.dropped > 0) return;
-  prefixes_.drop_unused(Clock::now() - options_.demote_idle);
+  kept_.drop_unused(options_.now() - options_.demote_idle);
 }
 
 // Preparation.

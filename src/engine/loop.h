@@ -13,6 +13,7 @@
 #include "engine/row.h"
 #include "engine/scheduler.h"
 #include "engine/waiting_line.h"
+#include "store/object_cache.h"
 #include "store/prefix_cache.h"
 #include "store/ssd/ssd_store.h"
 
@@ -43,9 +44,9 @@ class Loop {
   void end_all(const TokenEvent& last) noexcept;
 
   const std::list<Row>& rows() const { return rows_; }
-  /// Whether time alone makes it do something: prefixes that nobody uses leave memory.
+  /// Whether time alone makes it do something: what is kept and nobody uses leaves memory.
   bool demotes() const {
-    return ssd_ != nullptr && options_.demote_idle.count() > 0 && stats_.prefixes > 0;
+    return ssd_ != nullptr && options_.demote_idle.count() > 0 && !kept_.uses().empty();
   }
   /// Gives back what it need not hold while there are no rows.
   void release_memory() noexcept {
@@ -58,6 +59,8 @@ class Loop {
   }
   /// Null = there is none.  thread of its calls  see SsdStore
   store::SsdStore* ssd() const { return ssd_.get(); }
+  /// Share the budget of the prefixes. What is put there is to be offered to the SSD, too.
+  store::ObjectCache& objects() { return objects_; }
   store::PrefixCacheStats prefix_stats() const { return prefixes_.stats(); }
   /// Throws Error{kInternal} if the rows' caches and their pools contradict each other.
   void check_integrity() const;
@@ -141,7 +144,9 @@ class Loop {
   const EngineOptions options_;
   EngineStats& stats_;
   kv::KvMemory memory_;
+  store::Retention kept_;
   store::PrefixCache prefixes_;
+  store::ObjectCache objects_;
   std::unique_ptr<store::SsdStore> ssd_;  // null = off
   TokenBudget budget_;
   WaitingLine line_;

@@ -56,7 +56,7 @@ void HeldMemory::remove(const kv::RowCache& cache) {
 }
 
 std::optional<PrefixHit> PrefixCache::take(const Namespace& space, std::span<const int32_t> ids) {
-  ++clock_;
+  retention_.begin_use();
   const auto home = trees_.find(space);
   // The last token is always computed: the next one is sampled from what it gives.
   const auto match = home == trees_.end() || ids.empty()
@@ -72,10 +72,7 @@ std::optional<PrefixHit> PrefixCache::take(const Namespace& space, std::span<con
   ++counts_.hits;
   counts_.hit_tokens += static_cast<uint64_t>(hit.tokens);
   // Whoever goes another way has no use for the entry's end; what is of use, the hit holds.
-  if (hit.tokens == entry.cache.offset()) {
-    entry.last_used = clock_;
-    entry.used_at = std::chrono::steady_clock::now();
-  }
+  if (hit.tokens == entry.cache.offset()) retention_.touch(match->entry);
   if (match->branch) keep_shared(match->entry, space, ids, hit.cache);
   return hit;
 }
@@ -84,18 +81,17 @@ void PrefixCache::keep_shared(EntryId id, const Namespace& space, std::span<cons
                               const kv::RowCache& cache) {
   if (Entry& entry = entries_.at(id); entry.cache.offset() == cache.offset()) {
     entry.shared = true;
-    return;
+    return favour(id);
   }
   // In whole blocks if it can be cut so: those cost nothing while the others hold them.
   const int64_t whole = cache.offset() / kBlockTokens * kBlockTokens;
   if (whole == 0) return;
   const int64_t tokens = whole < floor_of(cache) ? cache.offset() : whole;
   const auto path = trees_.at(space).on_path(ids.first(static_cast<size_t>(tokens)));
-  Entry* there = path.empty() ? nullptr : &entries_.at(path.front());
-  if (there != nullptr && there->cache.offset() == tokens) {
-    there->shared = true;
-    there->last_used = clock_;
-    return;
+  if (!path.empty() && entries_.at(path.front()).cache.offset() == tokens) {
+    entries_.at(path.front()).shared = true;
+    retention_.touch(path.front());
+    return favour(path.front());
   }
   kv::RowCache prefix = cache.clone();
   prefix.trim(tokens);
@@ -104,13 +100,13 @@ void PrefixCache::keep_shared(EntryId id, const Namespace& space, std::span<cons
 
 void PrefixCache::put(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot,
                       const PutOptions& options) {
-  ++clock_;
+  retention_.begin_use();
   const int64_t tokens = snapshot.offset();
   check(tokens <= static_cast<int64_t>(ids.size()), "the tokens of a snapshot are known");
   const size_t own_bytes = entry_bytes(space, snapshot, options.session);
   size_t needed = own_bytes;
   for_each_array(snapshot, [&](auto array) { needed += array.size() + HeldMemory::kArrayBytes; });
-  if (tokens == 0 || needed > budget_bytes_) return;
+  if (tokens == 0 || needed > retention_.budget_bytes()) return;
   ids = ids.first(static_cast<size_t>(tokens));
   const int64_t floor = floor_of(snapshot);
   bool shared = options.shared_hint;
@@ -123,21 +119,24 @@ void PrefixCache::put(const Namespace& space, std::span<const int32_t> ids, kv::
     }
   }
   const auto home = trees_.try_emplace(space).first;
-  const EntryId id = ++last_id_;
+  const EntryId id = retention_.add(*this);
   RadixTree::Node* place = &home->second.insert(ids, id, floor);
   held_.add(snapshot);
-  entries_.try_emplace(id, Entry{std::move(snapshot), home, place, {}, own_bytes, clock_, shared});
+  entries_.try_emplace(id, Entry{std::move(snapshot), home, place, {}, own_bytes, shared});
   own_bytes_ += own_bytes;
   if (!options.session.empty()) remember(id, options.session);
-  while (bytes() > budget_bytes_ && evict_but(id)) {
-  }
+  favour(id);
+  retention_.make_room(id);
 }
 
 void PrefixCache::remember(EntryId id, std::string_view name) {
   Entry& entry = entries_.at(id);
   entry.session = name;
   Session& session = sessions_[{entry.home->first, entry.session}];
-  if (session.before != 0) entries_.at(session.before).session.clear();
+  if (session.before != 0) {
+    entries_.at(session.before).session.clear();
+    favour(session.before);
+  }
   session = {id, session.latest};
 }
 
@@ -160,32 +159,14 @@ void PrefixCache::remove(EntryId id) {
   held_.remove(entry.cache);
   own_bytes_ -= entry.own_bytes;
   entries_.erase(place);
-}
-
-bool PrefixCache::evict_but(EntryId spared) {
-  auto victim = entries_.end();
-  for (auto each = entries_.begin(); each != entries_.end(); ++each) {
-    if (each->first == spared) continue;
-    if (victim == entries_.end() || each->second.worth() < victim->second.worth()) victim = each;
-  }
-  if (victim == entries_.end()) return false;
-  remove(victim->first);
-  ++counts_.evictions;
-  return true;
-}
-
-void PrefixCache::drop_unused(std::chrono::steady_clock::time_point then) {
-  std::vector<EntryId> unused;
-  for (const auto& [id, entry] : entries_) {
-    if (entry.used_at < then) unused.push_back(id);
-  }
-  for (const EntryId id : unused) remove(id);
+  retention_.erase(id);
 }
 
 void PrefixCache::clear() noexcept {
   sessions_.clear();
   trees_.clear();
   entries_.clear();
+  retention_.erase_all(*this);
   held_ = {};
   own_bytes_ = 0;
 }
@@ -194,6 +175,7 @@ PrefixCacheStats PrefixCache::stats() const {
   PrefixCacheStats stats = counts_;
   stats.entries = entries_.size();
   stats.bytes = bytes();
+  stats.evictions = evictions();
   return stats;
 }
 
@@ -211,14 +193,17 @@ void PrefixCache::check_integrity(kv::BlockCensus& census) const {
   size_t own_bytes = 0, claims = 0;
   for (const auto& [id, entry] : entries_) {
     check(entry.cache.offset() == placed.at(id), "an entry is of as many tokens as its place");
-    check(entry.last_used <= clock_ && id <= last_id_, "no entry comes from the future");
+    check(retention_.uses().at(id).favour == entry.favour(), "what favours an entry counts");
     entry.cache.check_integrity(census);
     held.add(entry.cache);
     own_bytes += entry.own_bytes;
     claims += !entry.session.empty();
   }
   check(held == held_ && own_bytes == own_bytes_, "the bytes of the entries add up");
-  check(bytes() <= budget_bytes_, "the entries fit the budget");
+  const auto is_own = [&](const auto& use) { return use.second.owner == this; };
+  check(static_cast<size_t>(std::ranges::count_if(retention_.uses(), is_own)) == entries_.size(),
+        "what is used is there");
+  retention_.check_integrity();
   for (const auto& [name, session] : sessions_) {
     check(session.latest != 0 && session.latest != session.before, "a session has entries");
     for (const EntryId id : {session.latest, session.before}) {

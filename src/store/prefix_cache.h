@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -13,6 +12,7 @@
 
 #include "kv/row_cache.h"
 #include "store/radix.h"
+#include "store/retention.h"
 
 namespace cohort::store {
 
@@ -69,18 +69,16 @@ struct PrefixCacheStats {
 /// Entries leave in the order of their latest use, but some count as used later than they were: a
 /// session's latest entries by kSessionUses, shared prefixes by kSharedUses. So a crowd of single
 /// prompts does not drive out a conversation, and what nobody comes back to still goes in the end.
-/// Where memory for its books is short, take, put and evict_one throw, and clear() must follow.
+/// Where memory for its books is short, take, put and evict_one throw, and clear() of all tenants
+/// of the budget must follow.
 ///   thread  engine; the memory of the rows outlives it
-class PrefixCache {
+class PrefixCache : public Retention::Tenant {
  public:
   /// Uses are takes and puts: two or three a request.
   static constexpr uint64_t kSessionUses = 128;
   static constexpr uint64_t kSharedUses = 512;
 
-  /// 0 = keeps nothing.
-  explicit PrefixCache(size_t budget_bytes) : budget_bytes_(budget_bytes) {}
-  PrefixCache(const PrefixCache&) = delete;
-  PrefixCache& operator=(const PrefixCache&) = delete;
+  using Tenant::Tenant;
 
   /// Finds the longest prefix of `ids` that is of use: 1 to ids.size() - 1 tokens, where some entry
   /// can be cut to that and is, there, what a row that stopped there would have. The entry stays; a
@@ -100,11 +98,10 @@ class PrefixCache {
 
   /// Frees the entry that is worth least.
   ///   returns  false if there is none
-  bool evict_one() { return evict_but(0); }
-  /// Frees entries that were last used before `then`.
-  void drop_unused(std::chrono::steady_clock::time_point then);
+  bool evict_one() { return retention_.evict_one(*this); }
   void clear() noexcept;
 
+  size_t bytes() const override { return held_.bytes() + own_bytes_; }
   PrefixCacheStats stats() const;
   /// Throws Error{kInternal} if the cache contradicts itself; counts its references to blocks.
   void check_integrity(kv::BlockCensus& census) const;
@@ -120,13 +117,11 @@ class PrefixCache {
     kv::RowCache cache;
     Trees::iterator home;
     RadixTree::Node* place = nullptr;
-    std::string session;     // whose latest two it is one of, or ""
-    size_t own_bytes = 0;    // beside what the cache holds
-    uint64_t last_used = 0;  // on clock_
-    bool shared = false;     // several continuations began with it
-    std::chrono::steady_clock::time_point used_at = std::chrono::steady_clock::now();
-    uint64_t worth() const {
-      return last_used + (session.empty() ? 0 : kSessionUses) + (shared ? kSharedUses : 0);
+    std::string session;   // whose latest two it is one of, or ""
+    size_t own_bytes = 0;  // beside what the cache holds
+    bool shared = false;   // several continuations began with it
+    uint64_t favour() const {
+      return (session.empty() ? 0 : kSessionUses) + (shared ? kSharedUses : 0);
     }
   };
 
@@ -135,19 +130,16 @@ class PrefixCache {
                    const kv::RowCache& cache);
   void remember(EntryId id, std::string_view name);
   void forget(EntryId id);
-  void remove(EntryId id);
-  bool evict_but(EntryId spared);
-  size_t bytes() const { return held_.bytes() + own_bytes_; }
+  void remove(EntryId id) override;
+  /// Sees to it that the entry's favour counts.
+  void favour(EntryId id) { retention_.favour(id, entries_.at(id).favour()); }
 
-  const size_t budget_bytes_;
   std::map<EntryId, Entry> entries_;
   Trees trees_;  // none is empty
   std::map<SessionName, Session> sessions_;
   HeldMemory held_;
-  size_t own_bytes_ = 0;  // of all entries
-  EntryId last_id_ = 0;
-  uint64_t clock_ = 0;
-  PrefixCacheStats counts_;  // but entries and bytes
+  size_t own_bytes_ = 0;     // of all entries
+  PrefixCacheStats counts_;  // but entries, bytes and evictions
 };
 
 }  // namespace cohort::store

@@ -4,6 +4,7 @@
 
 #include "app/commands.h"
 #include "base/error.h"
+#include "tests/store/objects.h"
 #include "tests/store/ssd_scene.h"
 
 namespace cohort::app {
@@ -32,11 +33,13 @@ TEST(CacheCommand, ListsChecksAndClears) {
     store::SsdStore store(options(folder.path));
     keep(store, model, some_ids(100, 1));
     keep(store, model, some_ids(70, 2));
+    store.offer_object("key", some_object(1));
+    EXPECT_TRUE(store.flush(20s));
   }
   const auto [listed, list_status] = run(folder.path, "ls");
   EXPECT_EQ(list_status, 0);
   EXPECT_TRUE(contains(listed, kIdentity) && contains(listed, "100 tokens")) << listed;
-  EXPECT_TRUE(contains(listed, "2 files")) << listed;
+  EXPECT_TRUE(contains(listed, " object ") && contains(listed, "3 files")) << listed;
   EXPECT_EQ(run(folder.path, "verify").second, 0);
 
   Record damaged = read_file(files_in(folder.path).front());
@@ -45,9 +48,9 @@ TEST(CacheCommand, ListsChecksAndClears) {
   write_file(files_in(folder.path).front().replace_extension(".tmp"), damaged);
   const auto [verified, status] = run(folder.path, "verify");
   EXPECT_EQ(status, 1);
-  EXPECT_TRUE(contains(verified, ": damaged\n2 files")) << verified;
+  EXPECT_TRUE(contains(verified, ": damaged\n3 files")) << verified;
   EXPECT_EQ(run(folder.path, "gc").second, 0);
-  EXPECT_EQ(files_in(folder.path).size(), 1U);
+  EXPECT_EQ(files_in(folder.path).size(), 2U);
   EXPECT_EQ(files_in(folder.path, ".tmp").size(), 0U);
   EXPECT_EQ(run(folder.path, "verify").second, 0);
 }

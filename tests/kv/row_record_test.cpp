@@ -223,7 +223,12 @@ Source source_of(const Record& record) {
   };
 }
 
-TEST(RowReader, FillsARowThatWasRestoredBeforeTheRecordWasSeen) {
+void fill(RowCache& row, const Record& record, size_t bytes) {
+  RecordReader reader(bytes, source_of(record));
+  RowHead(reader.head()).fill(row, reader);
+}
+
+TEST(RecordReader, FillsARowThatWasRestoredBeforeTheRecordWasSeen) {
   for (const CacheForm form : {kPortable, kPaged}) {
     for (const int64_t offset : {0, 10, 32, 64, 150}) {
       Model model, other;
@@ -231,37 +236,37 @@ TEST(RowReader, FillsARowThatWasRestoredBeforeTheRecordWasSeen) {
       const Record record = record_of(row, form);
       RowCache copy = other.row();
       copy.restore(offset, row.minimum_reusable_offset());
-      RowReader(record.size(), source_of(record)).fill(copy);
+      fill(copy, record, record.size());
       other.check({&copy});
       EXPECT_TRUE(record_of(copy, form) == record);
       append(row, 100, model.cpu, 3);
       append(copy, 100, other.cpu, 3);
       EXPECT_TRUE(record_of(copy, form) == record_of(row, form));
-      RowReader(record.size(), source_of(record)).verify();
+      RecordReader(record.size(), source_of(record)).verify();
     }
   }
 }
 
-TEST(RowReader, RefusesARowThatWasRestoredOtherwise) {
+TEST(RecordReader, RefusesARowThatWasRestoredOtherwise) {
   Model model;
   const Record record = record_of(model.row(32), kPaged);
   for (const auto& [offset, reusable] : {std::pair{31, 0}, {33, 32}, {32, 0}, {0, 0}}) {
     RowCache row = model.row();
     row.restore(offset, reusable);
-    EXPECT_THROW(RowReader(record.size(), source_of(record)).fill(row), Error) << offset;
+    EXPECT_THROW(fill(row, record, record.size()), Error) << offset;
   }
 }
 
-TEST(RowReader, RefusesWhatIsCutOrChangedAnywhere) {
+TEST(RecordReader, RefusesWhatIsCutOrChangedAnywhere) {
   Model model;
   std::mt19937 random(5);
   const Record whole = record_of(model.row(30), kPaged);
   const auto refused = [&](const Record& record) {
     RowCache row = model.row();
     row.restore(30, 0);
-    EXPECT_THROW(RowReader(record.size(), source_of(record)).verify(), Error);
-    EXPECT_THROW(RowReader(record.size(), source_of(record)).fill(row), Error);
-    EXPECT_THROW(RowReader(whole.size(), source_of(record)).fill(row), Error);
+    EXPECT_THROW(RecordReader(record.size(), source_of(record)).verify(), Error);
+    EXPECT_THROW(fill(row, record, record.size()), Error);
+    EXPECT_THROW(fill(row, record, whole.size()), Error);
   };
   for (size_t i = 0; i < whole.size(); i += 1 + random() % 97) {
     Record record = whole;

@@ -37,6 +37,16 @@ inline std::vector<std::vector<std::byte>> image(const kv::RowCache& row) {
   return images;
 }
 
+struct OwnBudget {
+  Retention retention;
+};
+
+/// A prefix cache with a budget to itself.
+struct PrefixCache : private OwnBudget, public store::PrefixCache {
+  explicit PrefixCache(size_t budget_bytes)
+      : OwnBudget{Retention(budget_bytes)}, store::PrefixCache(retention) {}
+};
+
 /// A model whose rows depend on every id.
 struct PrefixModel : kv::test::TestModel {
   explicit PrefixModel(const std::vector<kv::test::LayerCase>& layers)
@@ -64,7 +74,8 @@ struct PrefixModel : kv::test::TestModel {
     feed(made, ids);
     return made;
   }
-  void check(const PrefixCache& cache, std::initializer_list<const kv::RowCache*> rows = {}) {
+  void check(const store::PrefixCache& cache,
+             std::initializer_list<const kv::RowCache*> rows = {}) {
     kv::BlockCensus census;
     cache.check_integrity(census);
     for (const kv::RowCache* each : rows) each->check_integrity(census);

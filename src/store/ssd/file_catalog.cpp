@@ -17,7 +17,25 @@ void FileCatalog::add(const std::string& file, const SavedPrefix& prefix, uint64
   bytes_ += bytes;
 }
 
+void FileCatalog::add_object(const std::string& file, const std::string& key, uint64_t bytes) {
+  if (!object_files_.try_emplace(key, file).second) return;
+  objects_[file] = {key, bytes};
+  bytes_ += bytes;
+}
+
+std::optional<std::string> FileCatalog::find_object(const std::string& key) const {
+  const auto found = object_files_.find(key);
+  if (found == object_files_.end()) return std::nullopt;
+  return found->second;
+}
+
 void FileCatalog::erase(const std::string& file) {
+  if (const auto object = objects_.find(file); object != objects_.end()) {
+    bytes_ -= object->second.bytes;
+    object_files_.erase(object->second.key);
+    objects_.erase(object);
+    return;
+  }
   const auto found = ids_.find(file);
   if (found == ids_.end()) return;
   const Entry& entry = entries_.at(found->second);
@@ -56,6 +74,7 @@ std::vector<std::string> FileCatalog::replaced_by(const SavedPrefix& prefix) con
 std::vector<std::string> FileCatalog::files() const {
   std::vector<std::string> found;
   for (const auto& [file, id] : ids_) found.push_back(file);
+  for (const auto& [file, object] : objects_) found.push_back(file);
   return found;
 }
 

@@ -19,21 +19,27 @@ struct SsdMatch {
   int64_t offset = 0;  // of the row in the file
 };
 
-/// Which file holds which prefix, in memory.
+/// Which file holds which prefix or object, in memory.
 ///   thread  one at a time
 class FileCatalog {
  public:
   /// Adds a file unless another one has the same namespace and ids.
   ///   bytes  of the file
   void add(const std::string& file, const SavedPrefix& prefix, uint64_t bytes);
+  /// Adds a file unless another one has the same object.
+  void add_object(const std::string& file, const std::string& key, uint64_t bytes);
   void erase(const std::string& file);
-  bool contains(const std::string& file) const { return ids_.contains(file); }
+  bool contains(const std::string& file) const {
+    return ids_.contains(file) || objects_.contains(file);
+  }
   /// See RadixTree::longest.
   std::optional<SsdMatch> longest(const Namespace& space, std::span<const int32_t> ids) const;
+  /// The file that holds the object of that key.
+  std::optional<std::string> find_object(const std::string& key) const;
   /// Files of `prefix` and of its beginnings which a file of `prefix` could serve as well.
   std::vector<std::string> replaced_by(const SavedPrefix& prefix) const;
   std::vector<std::string> files() const;
-  size_t size() const { return ids_.size(); }
+  size_t size() const { return ids_.size() + objects_.size(); }
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -47,10 +53,16 @@ class FileCatalog {
     int64_t minimum_reusable_offset = 0;
     uint64_t bytes = 0;
   };
+  struct ObjectEntry {
+    std::string key;
+    uint64_t bytes = 0;
+  };
 
   std::map<EntryId, Entry> entries_;
-  std::map<std::string, EntryId> ids_;  // by file
-  Trees trees_;                         // none is empty
+  std::map<std::string, EntryId> ids_;               // by file
+  Trees trees_;                                      // none is empty
+  std::map<std::string, ObjectEntry> objects_;       // by file
+  std::map<std::string, std::string> object_files_;  // by key
   EntryId last_id_ = 0;
   uint64_t bytes_ = 0;
 };

@@ -18,7 +18,9 @@ constexpr const char* kSetUp = R"(
   PRAGMA synchronous = NORMAL;
   CREATE TABLE IF NOT EXISTS files_1 (
     file TEXT PRIMARY KEY, bytes INTEGER, space BLOB, floor INTEGER, reusable INTEGER, ids BLOB);
-  SELECT file, bytes, space, floor, reusable, ids FROM files_1 LIMIT 1;)";
+  SELECT file, bytes, space, floor, reusable, ids FROM files_1 LIMIT 1;
+  CREATE TABLE IF NOT EXISTS objects_1 (file TEXT PRIMARY KEY, bytes INTEGER, key BLOB);
+  SELECT file, bytes, key FROM objects_1 LIMIT 1;)";
 constexpr int kBusyMs = 2000;  // while another server writes
 
 bool is_damage(int code) {
@@ -128,16 +130,38 @@ void FileIndex::put(const std::string& file, uint64_t bytes, const SavedPrefix& 
   step(put);
 }
 
+std::optional<std::string> FileIndex::find_object(const std::string& file, uint64_t bytes) {
+  const Statement found = prepare("SELECT key FROM objects_1 WHERE file = ? AND bytes = ?");
+  if (found == nullptr) return std::nullopt;
+  bind(found.get(), 1, file);
+  sqlite3_bind_int64(found.get(), 2, static_cast<int64_t>(bytes));
+  if (!step(found)) return std::nullopt;
+  const auto key = blob(found.get(), 0);
+  return std::string(reinterpret_cast<const char*>(key.data()), key.size());
+}
+
+void FileIndex::put_object(const std::string& file, uint64_t bytes, const std::string& key) {
+  const Statement put = prepare("INSERT OR REPLACE INTO objects_1 VALUES (?, ?, ?)");
+  if (put == nullptr) return;
+  bind(put.get(), 1, file);
+  sqlite3_bind_int64(put.get(), 2, static_cast<int64_t>(bytes));
+  sqlite3_bind_blob64(put.get(), 3, key.data(), key.size(), SQLITE_TRANSIENT);
+  step(put);
+}
+
 void FileIndex::erase(const std::string& file) {
-  const Statement erase = prepare("DELETE FROM files_1 WHERE file = ?");
-  if (erase == nullptr) return;
-  bind(erase.get(), 1, file);
-  step(erase);
+  for (const char* sql :
+       {"DELETE FROM files_1 WHERE file = ?", "DELETE FROM objects_1 WHERE file = ?"}) {
+    const Statement erase = prepare(sql);
+    if (erase == nullptr) return;
+    bind(erase.get(), 1, file);
+    step(erase);
+  }
 }
 
 void FileIndex::keep(const std::set<std::string>& files) {
   std::set<std::string> gone;
-  if (const Statement all = prepare("SELECT file FROM files_1")) {
+  if (const Statement all = prepare("SELECT file FROM files_1 UNION SELECT file FROM objects_1")) {
     while (step(all)) {
       const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(all.get(), 0));
       if (text != nullptr && !files.contains(text)) gone.insert(text);

@@ -28,6 +28,9 @@ class FileIndex {
   /// What the file of that name and size holds, if that is known.
   std::optional<SavedPrefix> find(const std::string& file, uint64_t bytes);
   void put(const std::string& file, uint64_t bytes, const SavedPrefix& prefix);
+  /// The key of the object in the file of that name and size, if that is known.
+  std::optional<std::string> find_object(const std::string& file, uint64_t bytes);
+  void put_object(const std::string& file, uint64_t bytes, const std::string& key);
   void erase(const std::string& file);
   /// Forgets all other files.
   void keep(const std::set<std::string>& files);

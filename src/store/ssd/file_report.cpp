@@ -1,6 +1,7 @@
 #include "store/ssd/file_report.h"
 
 #include "base/error.h"
+#include "store/ssd/saved_object.h"
 #include "store/ssd/saved_prefix.h"
 
 namespace cohort::store {
@@ -9,11 +10,17 @@ std::optional<FileReport> report_on(const CacheFolder& folder, const std::string
   FileReport report;
   try {
     const FileLease lease = folder.lease(file);
-    kv::RowReader reader(lease.bytes(), [&](std::span<std::byte> into) { lease.read(into); });
-    report.identity = identity_of(reader.head());
-    report.tokens = reader.head().offset();
-    prefix_of(reader.head(), report.identity);
-    if (all) reader.verify();
+    kv::RecordReader record(lease.bytes(), [&](std::span<std::byte> into) { lease.read(into); });
+    report.identity = identity_of(record.head());
+    report.object = holds_object(record.head());
+    if (report.object) {
+      key_of(record.head(), report.identity);
+    } else {
+      const kv::RowHead row(record.head());
+      report.tokens = row.offset();
+      prefix_of(row, report.identity);
+    }
+    if (all) record.verify();
     if (!file.starts_with(group_of(report.identity))) report.fault = "in a folder of others";
   } catch (const std::exception& error) {
     // A message about a damaged file may hold parts of somebody's text.

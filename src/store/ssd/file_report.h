@@ -11,7 +11,8 @@ namespace cohort::store {
 /// What is in a file of an SSD cache.
 struct FileReport {
   std::string identity;
-  int64_t tokens = 0;
+  bool object = false;   // of an object, not of a row
+  int64_t tokens = 0;    // of the row
   std::string fault;     // why it is of no use; "" if it is sound
   bool damaged = false;  // for that reason: nobody will ever have use for it
 };

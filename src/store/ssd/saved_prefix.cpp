@@ -60,7 +60,7 @@ bj::object about_prefix(std::string_view identity, const SavedPrefix& prefix) {
           {"minimumReusableOffset", prefix.minimum_reusable_offset}};
 }
 
-std::string_view identity_of(const kv::RowHead& head) {
+std::string_view identity_of(const kv::RecordHead& head) {
   return text_in(head.about(), "identity");
 }
 

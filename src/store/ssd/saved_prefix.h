@@ -31,6 +31,6 @@ boost::json::object about_prefix(std::string_view identity, const SavedPrefix& p
 SavedPrefix prefix_of(const kv::RowHead& head, std::string_view identity);
 
 /// The identity that a file was written for; "" if it says none.
-std::string_view identity_of(const kv::RowHead& head);
+std::string_view identity_of(const kv::RecordHead& head);
 
 }  // namespace cohort::store

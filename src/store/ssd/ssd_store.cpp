@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/say.h"
-#include "kv/row_record.h"
+#include "store/ssd/saved_object.h"
 
 namespace cohort::store {
 namespace {
@@ -53,12 +53,22 @@ void SsdStore::offer(const Namespace& space, std::span<const int32_t> ids, kv::R
   if (tokens == 0 || floor > tokens) return;
   const size_t bytes = bytes_of(snapshot);
   std::list<Write> job;
-  job.push_back({{space, {ids.begin(), ids.end()}, floor, snapshot.minimum_reusable_offset()},
-                 std::move(snapshot),
-                 bytes});
+  SavedPrefix prefix{space, {ids.begin(), ids.end()}, floor, snapshot.minimum_reusable_offset()};
+  job.push_back({RowWrite{std::move(prefix), std::move(snapshot)}, bytes});
+  line_up(std::move(job));
+}
+
+void SsdStore::offer_object(const std::string& key, ObjectLease object) {
+  const size_t bytes = bytes_of(*object);
+  std::list<Write> job;
+  job.push_back({ObjectWrite{key, std::move(object)}, bytes});
+  line_up(std::move(job));
+}
+
+void SsdStore::line_up(std::list<Write> job) {
+  const size_t bytes = job.front().bytes;
   const std::lock_guard lock(mutex_);
-  const auto there = catalog_.longest(space, ids);
-  if (there && there->tokens == tokens) return;
+  if (is_there(job.front())) return;
   const bool too_large = options_.most_bytes > 0 && bytes > options_.most_bytes;
   if (!open_ || too_large || counts_.pending_bytes + bytes > options_.most_pending_bytes) {
     ++counts_.dropped;
@@ -82,8 +92,25 @@ std::optional<SsdMatch> SsdStore::longest(const Namespace& space, std::span<cons
 uint64_t SsdStore::restore(SsdMatch found, kv::RowCache empty) {
   empty.restore(found.offset, found.prefix.minimum_reusable_offset);
   std::list<Read> job;
-  job.push_back({0, std::move(found), std::move(empty)});
+  std::string file = found.file;
+  job.push_back({0, std::move(file), RowRead{std::move(found), std::move(empty)}});
   const std::lock_guard lock(mutex_);
+  return line_up(job);
+}
+
+std::optional<uint64_t> SsdStore::restore_object(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  std::optional<std::string> file = catalog_.find_object(key);
+  if (!file) {
+    ++counts_.misses;
+    return std::nullopt;
+  }
+  std::list<Read> job;
+  job.push_back({0, std::move(*file), ObjectRead{key}});
+  return line_up(job);
+}
+
+uint64_t SsdStore::line_up(std::list<Read>& job) {
   job.front().ticket = ++last_ticket_;
   std::list<Read>& line = open_ ? reads_ : read_;  // nobody reads once this is closed
   line.splice(line.end(), job);
@@ -103,13 +130,20 @@ std::vector<SsdStore::Restored> SsdStore::collect() {
   std::vector<Restored> found;
   uint64_t hits = 0, tokens = 0, bytes = 0;
   for (Read& job : read) {
-    found.push_back({job.ticket, std::nullopt});
-    if (!job.filled || floor_of(job.row) > job.found.tokens) continue;
+    found.push_back({job.ticket, std::nullopt, nullptr});
+    if (auto* object = std::get_if<ObjectRead>(&job.what)) {
+      if (object->object == nullptr) continue;
+      bytes += bytes_of(*object->object);
+      found.back().object = std::move(object->object);
+    } else {
+      auto& [match, row, filled] = std::get<RowRead>(job.what);
+      if (!filled || floor_of(row) > match.tokens) continue;
+      tokens += static_cast<uint64_t>(match.tokens);
+      bytes += bytes_of(row);
+      row.trim(match.tokens);
+      found.back().row = std::move(row);
+    }
     ++hits;
-    tokens += static_cast<uint64_t>(job.found.tokens);
-    bytes += bytes_of(job.row);
-    job.row.trim(job.found.tokens);
-    found.back().row = std::move(job.row);
   }
   const std::lock_guard lock(mutex_);
   counts_.hits += hits;
@@ -161,10 +195,14 @@ SsdStats SsdStore::stats() const {
 void SsdStore::check_integrity(kv::BlockCensus& census) const {
   const std::lock_guard lock(mutex_);
   for (const auto* line : {&writes_, &written_}) {
-    for (const Write& job : *line) job.row.check_integrity(census);
+    for (const Write& job : *line) {
+      if (const auto* row = std::get_if<RowWrite>(&job.what)) row->row.check_integrity(census);
+    }
   }
   for (const auto* line : {&reads_, &read_}) {
-    for (const Read& job : *line) job.row.check_integrity(census);
+    for (const Read& job : *line) {
+      if (const auto* row = std::get_if<RowRead>(&job.what)) row->row.check_integrity(census);
+    }
   }
 }
 
@@ -214,25 +252,35 @@ void SsdStore::read_loop() {
   }
 }
 
-bool SsdStore::write(const Write& job) {
-  return attempt([&] { save(job); },
-                 [&](const std::exception& error) {
-                   const bool dropped = kind_of(error) == ErrorKind::kOverloaded;
-                   {
-                     const std::lock_guard lock(mutex_);
-                     ++(dropped ? counts_.dropped : counts_.write_errors);
-                   }
-                   if (!dropped) complain(error);
-                 });
+bool SsdStore::is_there(const Write& job) const {
+  if (const auto* object = std::get_if<ObjectWrite>(&job.what)) {
+    return catalog_.find_object(object->key).has_value();
+  }
+  const auto& [prefix, row] = std::get<RowWrite>(job.what);
+  const auto there = catalog_.longest(prefix.space, prefix.ids);
+  return there && there->tokens == row.offset();
 }
 
-void SsdStore::save(const Write& job) {
-  {
-    const std::lock_guard lock(mutex_);  // an earlier one may have become durable meanwhile
-    const auto there = catalog_.longest(job.prefix.space, job.prefix.ids);
-    if (there && there->tokens == job.row.offset()) return;
-  }
-  const kv::RowWriter writer(job.row, kv::kPaged, about_prefix(options_.identity, job.prefix));
+bool SsdStore::write(const Write& job) {
+  const auto act = [&] {
+    {
+      const std::lock_guard lock(mutex_);  // an earlier one may have become durable meanwhile
+      if (is_there(job)) return;
+    }
+    std::visit([&](const auto& what) { save(what); }, job.what);
+  };
+  return attempt(act, [&](const std::exception& error) {
+    const bool dropped = kind_of(error) == ErrorKind::kOverloaded;
+    {
+      const std::lock_guard lock(mutex_);
+      ++(dropped ? counts_.dropped : counts_.write_errors);
+    }
+    if (!dropped) complain(error);
+  });
+}
+
+template <class Writer>
+std::string SsdStore::make_file(const Writer& writer) {
   const uint64_t bytes = writer.bytes(), most = options_.most_bytes;
   if (most > 0) {
     if (bytes > most) fail(ErrorKind::kOverloaded, "larger than the cache");
@@ -246,41 +294,77 @@ void SsdStore::save(const Write& job) {
     file.write(piece);
   });
   file.publish();
-  index_.put(file.name(), bytes, job.prefix);
+  return file.name();
+}
+
+void SsdStore::save(const RowWrite& job) {
+  const kv::RowWriter writer(job.row, kv::kPaged, about_prefix(options_.identity, job.prefix));
+  const std::string file = make_file(writer);
+  index_.put(file, writer.bytes(), job.prefix);
   std::vector<std::string> replaced;
   {
     const std::lock_guard lock(mutex_);
     replaced = catalog_.replaced_by(job.prefix);
-    catalog_.add(file.name(), job.prefix, bytes);
+    catalog_.add(file, job.prefix, writer.bytes());
     ++counts_.written;
-    counts_.written_bytes += bytes;
+    counts_.written_bytes += writer.bytes();
   }
   std::erase_if(replaced, [&](const std::string& name) { return !folder_.remove(name); });
   forget(replaced);
 }
 
+void SsdStore::save(const ObjectWrite& job) {
+  const ObjectWriter writer(options_.identity, job.key, *job.object);
+  const std::string file = make_file(writer);
+  index_.put_object(file, writer.bytes(), job.key);
+  const std::lock_guard lock(mutex_);
+  catalog_.add_object(file, job.key, writer.bytes());
+  ++counts_.written;
+  counts_.written_bytes += writer.bytes();
+}
+
 void SsdStore::fill(Read& job) {
-  const SsdMatch& found = job.found;
   const auto read = [&] {
-    const FileLease lease = folder_.lease(found.file);
-    kv::RowReader reader(lease.bytes(), [&](std::span<std::byte> into) {
+    const FileLease lease = folder_.lease(job.file);
+    kv::RecordReader record(lease.bytes(), [&](std::span<std::byte> into) {
       if (stop_) fail(ErrorKind::kNotFound, "the store is closed");
       lease.read(into);
     });
-    const SavedPrefix prefix = prefix_of(reader.head(), options_.identity);
-    const bool as_told =
-        prefix.space == found.prefix.space && reader.head().offset() == found.offset &&
-        prefix.minimum_reusable_offset == found.prefix.minimum_reusable_offset &&
-        std::ranges::equal(std::span(prefix.ids).first(found.prefix.ids.size()), found.prefix.ids);
-    if (!as_told) {
+    if (!std::visit([&](auto& what) { return fill(what, record); }, job.what)) {
       const std::lock_guard lock(mutex_);
-      doubtful_.push_back(found.file);
+      doubtful_.push_back(job.file);
       fail(ErrorKind::kNotFound, "the index is wrong");
     }
-    reader.fill(job.row);
     lease.touch();
   };
-  job.filled = attempt(read, [&](const std::exception& error) { lose(found.file, error); });
+  attempt(read, [&](const std::exception& error) { lose(job.file, error); });
+}
+
+bool SsdStore::fill(RowRead& job, kv::RecordReader& record) {
+  if (holds_object(record.head())) return false;
+  const kv::RowHead head(record.head());
+  const SavedPrefix prefix = prefix_of(head, options_.identity);
+  const SavedPrefix& told = job.found.prefix;
+  if (prefix.space != told.space || head.offset() != job.found.offset ||
+      prefix.minimum_reusable_offset != told.minimum_reusable_offset ||
+      !std::ranges::equal(std::span(prefix.ids).first(told.ids.size()), told.ids)) {
+    return false;
+  }
+  head.fill(job.row, record);
+  job.filled = true;
+  return true;
+}
+
+bool SsdStore::fill(ObjectRead& job, kv::RecordReader& record) {
+  if (!holds_object(record.head())) return false;
+  if (key_of(record.head(), options_.identity) != job.key) return false;
+  size_t bytes = 0;
+  for (const kv::TensorSpec& tensor : record.head().tensors()) bytes += tensor.bytes();
+  if (bytes > options_.most_pending_bytes) {
+    fail(ErrorKind::kUnsupported, "a file has an object that is too large");
+  }
+  job.object = std::make_shared<const Object>(read_object(record));
+  return true;
 }
 
 void SsdStore::look_through() {
@@ -310,19 +394,27 @@ void SsdStore::look_into(const CachedFile& file) {
     if (catalog_.contains(file.name) || idle_.contains(file.name)) return;
   }
   std::optional<SavedPrefix> prefix = index_.find(file.name, file.bytes);
+  std::optional<std::string> key = index_.find_object(file.name, file.bytes);
   const auto read = [&] {
     const FileLease lease = folder_.lease(file.name);
-    const kv::RowReader reader(lease.bytes(), [&](std::span<std::byte> into) { lease.read(into); });
-    prefix = prefix_of(reader.head(), options_.identity);
-    index_.put(file.name, file.bytes, *prefix);
+    const kv::RecordReader record(lease.bytes(),
+                                  [&](std::span<std::byte> into) { lease.read(into); });
+    if (holds_object(record.head())) {
+      key = key_of(record.head(), options_.identity);
+      index_.put_object(file.name, file.bytes, *key);
+    } else {
+      prefix = prefix_of(kv::RowHead(record.head()), options_.identity);
+      index_.put(file.name, file.bytes, *prefix);
+    }
   };
   const auto failed = [&](const std::exception& error) {
     if (kind_of(error) != ErrorKind::kNotFound) idle_.insert(file.name);
     lose(file.name, error);
   };
-  if (!prefix && !attempt(read, failed)) return;
+  if (!prefix && !key && !attempt(read, failed)) return;
   const std::lock_guard lock(mutex_);
-  catalog_.add(file.name, *prefix, file.bytes);
+  if (prefix) catalog_.add(file.name, *prefix, file.bytes);
+  if (key && !prefix) catalog_.add_object(file.name, *key, file.bytes);
   if (!catalog_.contains(file.name)) idle_.insert(file.name);
 }
 

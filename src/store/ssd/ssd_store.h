@@ -13,9 +13,12 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "kv/row_cache.h"
+#include "kv/row_record.h"
+#include "store/object_cache.h"
 #include "store/ssd/cache_folder.h"
 #include "store/ssd/file_catalog.h"
 #include "store/ssd/file_index.h"
@@ -30,16 +33,18 @@ struct SsdOptions {
   std::string identity;
   /// Of all files in the folder; 0 = no limit.
   uint64_t most_bytes = 0;
-  /// Of snapshots that wait to be written. What goes beyond is not taken.
+  /// Of snapshots and objects that wait to be written; what goes beyond is not taken. A file with
+  /// an object beyond it is not read.
   size_t most_pending_bytes = size_t{1} << 30;
-  /// Called on an I/O thread when collect() has a restored row or a snapshot that was written.
+  /// Called on an I/O thread when collect() has what was restored or a snapshot that was written.
   std::function<void()> on_done = [] {};
 };
 
 /// The cold tier of the prefix cache: rows in files of a folder that outlives the server and may be
-/// shared with others. The engine offers snapshots and goes on; one thread writes them behind it.
-/// Another one reads files straight into the blocks of rows that the engine made. Whatever happens
-/// to folder and files, it costs hits and is counted, and each cause is said once on stderr.
+/// shared with others, and beside them objects. The engine offers snapshots and goes on; one thread
+/// writes them behind it. Another one reads files straight into the blocks of rows that the engine
+/// made. Whatever happens to folder and files, it costs hits and is counted, and each cause is said
+/// once on stderr.
 ///
 /// A cache's references to blocks are the engine's: so the threads read and fill memory, but
 /// snapshots and rows come back through collect(), and die on the engine thread.
@@ -50,6 +55,7 @@ class SsdStore {
   struct Restored {
     uint64_t ticket = 0;
     std::optional<kv::RowCache> row;  // at the tokens that were found; nullopt = compute them
+    ObjectLease object;               // null = no object, or make it
   };
 
   ///   throws  Error{kInvalidRequest} if the folder cannot be made or read
@@ -64,6 +70,10 @@ class SsdStore {
   ///   cost  ids, blocks of the snapshot
   void offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot);
 
+  /// Keeps an object, unless a file has one of that key already.
+  ///   cost  its metadata
+  void offer_object(const std::string& key, ObjectLease object);
+
   /// The longest prefix of `ids` that a file could give: 1 to ids.size() - 1 tokens.
   ///   cost  ids
   std::optional<SsdMatch> longest(const Namespace& space, std::span<const int32_t> ids);
@@ -73,7 +83,11 @@ class SsdStore {
   ///   throws   Error{kOverloaded} without memory for the whole row in the file
   uint64_t restore(SsdMatch found, kv::RowCache empty);
 
-  /// Rows that were restored, or could not be; frees snapshots that were written. To be called once
+  /// Begins to read the object of that key, UTF-8 as namespaces are.
+  ///   returns  the ticket under which collect() hands it out; nullopt if no file has it
+  std::optional<uint64_t> restore_object(const std::string& key);
+
+  /// What was restored, or could not be; frees snapshots that were written. To be called once
   /// an iteration.
   std::vector<Restored> collect();
 
@@ -93,23 +107,53 @@ class SsdStore {
   void check_integrity(kv::BlockCensus& census) const;
 
  private:
-  struct Write {
+  struct RowWrite {
     SavedPrefix prefix;
     kv::RowCache row;
+  };
+  struct ObjectWrite {
+    std::string key;
+    ObjectLease object;
+  };
+  struct Write {
+    std::variant<RowWrite, ObjectWrite> what;
     size_t bytes = 0;
   };
-  struct Read {
-    uint64_t ticket = 0;
+  struct RowRead {
     SsdMatch found;
     kv::RowCache row;
     bool filled = false;
   };
+  struct ObjectRead {
+    std::string key;
+    ObjectLease object = nullptr;  // once it was read
+  };
+  struct Read {
+    uint64_t ticket = 0;
+    std::string file;
+    std::variant<RowRead, ObjectRead> what;
+  };
 
+  void line_up(std::list<Write> job);
+  /// With the lock held.
+  ///   returns  the ticket
+  uint64_t line_up(std::list<Read>& job);
+  /// Whether a file has it already. With the lock held.
+  bool is_there(const Write& job) const;
   void write_loop();
   void read_loop();
   bool write(const Write& job);
-  void save(const Write& job);
+  void save(const RowWrite& job);
+  void save(const ObjectWrite& job);
+  /// Makes a file of what a writer hands out, and room for it.
+  ///   returns  its name
+  template <class Writer>
+  std::string make_file(const Writer& writer);
   void fill(Read& job);
+  /// Reads a record into what is to take it.
+  ///   returns  false if it is of something else
+  bool fill(RowRead& job, kv::RecordReader& record);
+  bool fill(ObjectRead& job, kv::RecordReader& record);
   /// Takes in what the folder holds now.
   void look_through();
   void look_into(const CachedFile& file);
