@@ -1,6 +1,7 @@
 #include "store/ssd/ssd_store.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -12,6 +13,8 @@ namespace {
 
 /// How often an idle server looks for files of others.
 constexpr std::chrono::seconds kLookEvery{10};
+/// How long a retry waits for the first look, which may have to read the heads of many files.
+constexpr std::chrono::seconds kFirstLook{10};
 
 size_t bytes_of(const kv::RowCache& row) {
   size_t bytes = 0;
@@ -45,7 +48,8 @@ SsdStore::~SsdStore() {
   close({});
 }
 
-void SsdStore::offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot) {
+void SsdStore::offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot,
+                     const std::optional<Generation>& of) {
   const int64_t tokens = snapshot.offset();
   check(tokens <= static_cast<int64_t>(ids.size()), "the tokens of a snapshot are known");
   ids = ids.first(static_cast<size_t>(tokens));
@@ -55,20 +59,42 @@ void SsdStore::offer(const Namespace& space, std::span<const int32_t> ids, kv::R
   std::list<Write> job;
   job.push_back({{space, {ids.begin(), ids.end()}, floor, snapshot.minimum_reusable_offset()},
                  std::move(snapshot),
-                 bytes});
+                 bytes,
+                 of ? of->key : ""});
+  if (of && !of->answer.empty()) job.front().prefix.generation = of;
   const std::lock_guard lock(mutex_);
-  const auto there = catalog_.longest(space, ids);
-  if (there && there->tokens == tokens) return;
+  if (!of && has(space, ids)) return;
+  // An earlier checkpoint that still waits gives up its place: it dies here, with the job.
+  auto place = writes_.end();
+  if (of && !writes_.empty()) {
+    place = std::find_if(std::next(writes_.begin()), writes_.end(),
+                         [&](const Write& waiting) { return waiting.key == of->key; });
+  }
+  const size_t freed = place == writes_.end() ? 0 : place->bytes;
+  const size_t pending = counts_.pending_bytes - freed + bytes;
   const bool too_large = options_.most_bytes > 0 && bytes > options_.most_bytes;
-  if (!open_ || too_large || counts_.pending_bytes + bytes > options_.most_pending_bytes) {
+  if (!open_ || too_large || pending > options_.most_pending_bytes) {
     ++counts_.dropped;
     failed_ = true;
     return;
   }
-  counts_.pending_bytes += bytes;
+  counts_.pending_bytes = pending;
+  if (place != writes_.end()) return std::swap(*place, job.front());
   ++offered_;
   writes_.splice(writes_.end(), job);
   work_.notify_all();
+}
+
+std::optional<Generation> SsdStore::generation(const std::string& key,
+                                               const std::string& fingerprint) {
+  std::unique_lock lock(mutex_);
+  progress_.wait_for(lock, kFirstLook, [&] { return stop_ || looks_ > 0; });
+  return catalog_.generation(key, fingerprint);
+}
+
+bool SsdStore::has(const Namespace& space, std::span<const int32_t> ids) const {
+  const auto there = catalog_.longest(space, ids);
+  return there && there->tokens == static_cast<int64_t>(ids.size());
 }
 
 std::optional<SsdMatch> SsdStore::longest(const Namespace& space, std::span<const int32_t> ids) {
@@ -227,11 +253,19 @@ bool SsdStore::write(const Write& job) {
 }
 
 void SsdStore::save(const Write& job) {
+  bool there = false;
+  std::vector<std::string> replaced;
   {
     const std::lock_guard lock(mutex_);  // an earlier one may have become durable meanwhile
-    const auto there = catalog_.longest(job.prefix.space, job.prefix.ids);
-    if (there && there->tokens == job.row.offset()) return;
+    there = !job.prefix.generation && has(job.prefix.space, job.prefix.ids);
+    if (there) replaced = catalog_.generation_files(job.key);
   }
+  if (!there) replaced = save_file(job);
+  std::erase_if(replaced, [&](const std::string& name) { return !folder_.remove(name); });
+  forget(replaced);
+}
+
+std::vector<std::string> SsdStore::save_file(const Write& job) {
   const kv::RowWriter writer(job.row, kv::kPaged, about_prefix(options_.identity, job.prefix));
   const uint64_t bytes = writer.bytes(), most = options_.most_bytes;
   if (most > 0) {
@@ -247,16 +281,13 @@ void SsdStore::save(const Write& job) {
   });
   file.publish();
   index_.put(file.name(), bytes, job.prefix);
-  std::vector<std::string> replaced;
-  {
-    const std::lock_guard lock(mutex_);
-    replaced = catalog_.replaced_by(job.prefix);
-    catalog_.add(file.name(), job.prefix, bytes);
-    ++counts_.written;
-    counts_.written_bytes += bytes;
-  }
-  std::erase_if(replaced, [&](const std::string& name) { return !folder_.remove(name); });
-  forget(replaced);
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> replaced = catalog_.replaced_by(job.prefix);
+  std::ranges::copy(catalog_.generation_files(job.key), std::back_inserter(replaced));
+  catalog_.add(file.name(), job.prefix, bytes);
+  ++counts_.written;
+  counts_.written_bytes += bytes;
+  return replaced;
 }
 
 void SsdStore::fill(Read& job) {

@@ -61,8 +61,16 @@ class SsdStore {
 
   /// Keeps a snapshot, a clone that the caller made, for the ids up to its offset, unless a file
   /// has them already. In the end it replaces files of their prefixes that it can be cut back to.
+  ///   of    the answer that it is a checkpoint of, whose earlier ones it replaces; with no tokens,
+  ///         the answer that has ended: none of its checkpoints is left
   ///   cost  ids, blocks of the snapshot
-  void offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot);
+  void offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot,
+             const std::optional<Generation>& of = {});
+
+  /// The unfinished answer of that key and fingerprint that a durable checkpoint holds; after the
+  /// start, waits a little until it is known what the folder has.
+  ///   thread  any
+  std::optional<Generation> generation(const std::string& key, const std::string& fingerprint);
 
   /// The longest prefix of `ids` that a file could give: 1 to ids.size() - 1 tokens.
   ///   cost  ids
@@ -97,6 +105,7 @@ class SsdStore {
     SavedPrefix prefix;
     kv::RowCache row;
     size_t bytes = 0;
+    std::string key;  // of the answer whose checkpoints it replaces; "" = none
   };
   struct Read {
     uint64_t ticket = 0;
@@ -109,6 +118,10 @@ class SsdStore {
   void read_loop();
   bool write(const Write& job);
   void save(const Write& job);
+  ///   returns  files that it replaces
+  std::vector<std::string> save_file(const Write& job);
+  /// Whether some file has all of a row.
+  bool has(const Namespace& space, std::span<const int32_t> ids) const;
   void fill(Read& job);
   /// Takes in what the folder holds now.
   void look_through();
