@@ -118,6 +118,8 @@ Outcome generate(serving::ModelService& service, const Call& call, Draft draft,
                   .scorer = draft.request.top_logprobs ? &service : nullptr};
   const engine::Priority of_header = read_priority_header(call.priority);
   draft.request.id = call.request_id;
+  draft.request.own_id = call.own_request_id;
+  if (draft.request.session.empty()) draft.request.session = call.session;
   draft.request.client = call.client;
   draft.request.priority = draft.priority.value_or(of_header);
   draft.request.trace = call.trace;

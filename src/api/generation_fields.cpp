@@ -142,6 +142,10 @@ void read_session(const Reading& reading) {
   reading.draft.request.session = read_text(reading.value, reading.name);
 }
 
+void read_prompt_cache_key(const Reading& reading) {
+  reading.draft.prompt_cache_key = read_text(reading.value, reading.name);
+}
+
 void read_cache_salt(const Reading& reading) {
   reading.draft.request.cache_salt = read_text(reading.value, reading.name);
 }
@@ -198,6 +202,12 @@ void settle(Draft& draft) {
     }
     draft.request.max_tokens = draft.max_completion_tokens;
   }
+  const std::string& key = draft.prompt_cache_key;
+  std::string& session = draft.request.session;
+  if (!key.empty() && !session.empty() && key != session) {
+    refuse("prompt_cache_key", "session_id and prompt_cache_key differ: send one of them");
+  }
+  if (session.empty()) session = key;
   if (draft.best_of != 1 && draft.best_of != draft.request.choices) {
     refuse_unsupported("best_of", fmt::format("best_of supports only 1 and n, which is {}",
                                               draft.request.choices));
@@ -224,7 +234,7 @@ constexpr Field kShared[] = {
     {"kv_quant", read_kv_quant},
     {"cache_prompt", read_cache_prompt},
     {"cache_salt", read_cache_salt},
-    {"prompt_cache_key", read_session},
+    {"prompt_cache_key", read_prompt_cache_key},
     {"session_id", read_session},
     {"priority", read_own_priority},
     {"stream", read_stream},

@@ -24,6 +24,7 @@ struct Draft {
   engine::Request request;
   std::optional<int64_t> max_completion_tokens;  // the newer name of max_tokens
   std::optional<engine::Priority> priority;      // absent = what the head of the call says
+  std::string prompt_cache_key;                  // another name of the session
   int best_of = 1;
   bool logprobs = false;  // a chat asks for them; request.top_logprobs says how many
   bool stream = false;

@@ -40,6 +40,8 @@ void write_counters(const EngineStats& stats, MetricsText& out) {
   out.counter("cohort_prefix_misses_total", "Prompts that did not.", stats.prefix_misses);
   out.counter("cohort_prefix_evictions_total", "Kept ones that had to go.", stats.prefix_evictions);
   out.counter("cohort_generated_tokens_total", "Tokens of answers.", stats.generated_tokens);
+  out.counter("cohort_resumed_answers_total", "Answers that went on from a checkpoint.",
+              stats.resumed_answers);
   constexpr std::string_view kReasons[] = {"stop", "length", "cancelled", "error"};
   std::vector<MetricsText::Sample> ended;  // in the order of engine::FinishReason
   for (const std::string_view reason : kReasons) {

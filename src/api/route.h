@@ -18,9 +18,11 @@ struct Call {
   std::string body;
   std::string path_rest = {};   // what the route's trailing '*' matched, percent-decoded
   std::string request_id = {};  // the caller's name for it, or one of ours
+  bool own_request_id = false;  // it is the caller's
   std::string client = {};      // who asks: a digest of the key that was sent; "" = none was
   std::optional<std::string> priority = {};  // the header X-Priority
-  std::shared_ptr<Trace> trace = {};         // null = off
+  std::string session = {};           // a conversation, as the head names it; "" = it does not
+  std::shared_ptr<Trace> trace = {};  // null = off
 };
 
 /// A complete answer.

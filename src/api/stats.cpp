@@ -55,6 +55,7 @@ Reply show_stats(const serving::ModelService& service) {
                                                {"waiting", stats.waiting.load()},
                                                {"parked", stats.parked.load()},
                                                {"preemptions", stats.preemptions.load()},
+                                               {"resumed_answers", stats.resumed_answers.load()},
                                                {"iterations", stats.iterations.load()},
                                                {"failed_forwards", stats.failed_forwards.load()},
                                                {"kv", kv},

@@ -114,6 +114,11 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
     fail(ErrorKind::kInvalidRequest,
          "--ssd-cache-max and --ssd-demote-idle have no effect without --ssd-cache DIR");
   }
+  if (settings.ssd_cache.empty() && settings.generation_checkpoint > 0) {
+    fail(ErrorKind::kInvalidRequest,
+         "--generation-checkpoint keeps answers on SSD: it needs --ssd-cache DIR");
+  }
+  engine.generation_checkpoint = settings.generation_checkpoint;
   options.ssd.folder = settings.ssd_cache;
   options.ssd.most_bytes = uint64_t{static_cast<uint32_t>(settings.ssd_cache_max_gb.value_or(32))}
                            << 30;

@@ -100,8 +100,11 @@ void Loop::take_restored() {
 
 /// What a row that has computed nothing yet need not compute.
 void Loop::count_cached(Row& row) {
-  if (row.answering()) return;  // its own work, before it gave way
-  const auto cached = static_cast<size_t>(row.cache().offset());
+  const Submission& submission = row.submission();
+  // Its own work, before it gave way.
+  if (row.answered() > submission.replayed_tokens()) return;
+  const size_t cached =
+      std::min(static_cast<size_t>(row.cache().offset()), submission.request.prompt.size());
   stats_.cached_tokens += cached - row.stream().cached_tokens();
   row.stream().set_cached_tokens(cached);
 }
@@ -124,8 +127,25 @@ void Loop::keep(const Row& row, kv::RowCache cache, Keep where) noexcept {
   try {
     const std::string& space = row.submission().space;
     const std::span<const int32_t> ids = row.ids().first(static_cast<size_t>(cache.offset()));
-    if (ssd_ != nullptr && where == Keep::kOnDisk) ssd_->offer(space, ids, cache.clone());
+    if (ssd_ != nullptr && where == Keep::kOnDisk) {
+      std::optional<store::Generation> over;  // its checkpoints have served
+      if (row.ended()) over = row.submission().generation;
+      if (over) over->answer.clear();
+      ssd_->offer(space, ids, cache.clone(), over);
+    }
     prefixes_.put(space, ids, std::move(cache), {.session = request.session});
+  } catch (const std::exception& failure) {
+    lose_prefixes(failure);
+  }
+}
+
+void Loop::checkpoint(const Row& row) noexcept {
+  if (ssd_ == nullptr || !row.submission().generation) return;
+  try {
+    store::Generation generation = *row.submission().generation;
+    const auto answer = row.ids().last(static_cast<size_t>(row.answered()));
+    generation.answer.assign(answer.begin(), answer.end());
+    ssd_->offer(row.submission().space, row.ids(), row.cache().clone(), generation);
   } catch (const std::exception& failure) {
     lose_prefixes(failure);
   }
@@ -189,7 +209,8 @@ void Loop::admit() {
       const auto choices = static_cast<size_t>(next->request.choices);
       if (places() + choices > options_.max_rows) break;
       const auto prompt = static_cast<int64_t>(next->request.prompt.size());
-      if (!has_room(*next, prompt, prompt + next->max_tokens)) break;
+      const int64_t known = prompt + next->replayed_tokens();
+      if (!has_room(*next, known, prompt + next->max_tokens)) break;
     }
     make_row(line_.take());
   }
@@ -214,8 +235,11 @@ void Loop::make_row(Submission taken) {
     const auto submission = std::make_shared<const Submission>(std::move(taken));
     Row& row = rows_.emplace_back(RowId{next_id_++}, submission, context_,
                                   memory_.new_row(submission->precision));
-    open(row);
-    count_cached(row);
+    replay(row);
+    if (!row.ended()) {
+      open(row);
+      count_cached(row);
+    }
   } catch (const std::exception& failure) {
     end_stream(*stream, failure);
     // What is half made: open() may fail once the row stands in the list.

@@ -39,7 +39,8 @@ struct EngineStats {
   std::atomic<uint64_t> prefix_hits = 0;
   std::atomic<uint64_t> prefix_misses = 0;
   std::atomic<uint64_t> prefix_evictions = 0;
-  std::atomic<uint64_t> generated_tokens = 0;       // all choices
+  std::atomic<uint64_t> generated_tokens = 0;  // all choices
+  std::atomic<uint64_t> resumed_answers = 0;   // that went on from a checkpoint of an earlier run
   std::array<std::atomic<uint64_t>, 4> ended = {};  // requests, by their last finish
 
   void count_end(FinishReason reason) { ++ended[static_cast<size_t>(reason)]; }

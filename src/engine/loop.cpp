@@ -277,9 +277,25 @@ void Loop::take(Row& row, Sampled sampled) noexcept {
     stats_.time_to_first_token_s.observe(since(arrived));
   }
   ++stats_.generated_tokens;
+  publish(row, [&] { return row.take(std::move(sampled), times_.sampled); });
+  const int64_t every = options_.generation_checkpoint;
+  if (!row.ended() && every > 0 && row.answered() % every == 0) checkpoint(row);
+}
+
+void Loop::replay(Row& row) noexcept {
+  if (row.submission().replayed_tokens() == 0) return;
+  const Clock::time_point now = options_.now();
+  const std::chrono::duration<double> waited = now - row.submission().arrived;
+  stats_.time_to_first_token_s.observe(waited.count());
+  ++stats_.resumed_answers;
+  publish(row, [&] { return row.replay(now); });
+}
+
+template <class Take>
+void Loop::publish(Row& row, const Take& take) noexcept {
   std::optional<FinishReason> counted;
   try {
-    TokenEvent event = row.take(std::move(sampled), times_.sampled);
+    TokenEvent event = take();
     const std::optional<FinishReason> finish = event.finish;
     if (finish && row.stream().open_choices() == 1) counted = finish;
     if (counted) stats_.count_end(*counted);  // before anybody can see it

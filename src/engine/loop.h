@@ -101,6 +101,8 @@ class Loop {
   /// Keeps what a row holds, or held, for those who begin alike.
   void keep(const Row& row) noexcept;
   void keep(const Row& row, kv::RowCache cache, Keep where) noexcept;
+  /// Keeps on SSD what a retry of the request would go on with.
+  void checkpoint(const Row& row) noexcept;
   ///   returns  false if none was kept
   bool evict_prefix() noexcept;
   void lose_prefixes(const std::exception& failure) noexcept;
@@ -126,6 +128,11 @@ class Loop {
   std::vector<Outcome> sample(const std::vector<Share>& shares, std::span<float> logits);
   void commit(std::vector<Outcome> outcomes) noexcept;
   void take(Row& row, Sampled sampled) noexcept;
+  /// Gives out what an earlier run of a new row's request has left.
+  void replay(Row& row) noexcept;
+  /// Has a row take tokens, and tells its consumer.
+  template <class Take>
+  void publish(Row& row, const Take& take) noexcept;
   /// What the iteration took, for the budget, the statistics and the traces of its rows.
   void observe(const std::vector<Share>& shares);
 

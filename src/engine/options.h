@@ -18,6 +18,7 @@ struct EngineOptions {
   size_t prompt_cache_bytes = 0;         // of these for kept prefixes; 0 = none are kept
   std::optional<store::SsdOptions> ssd;  // kept prefixes outlive the process
   std::chrono::seconds demote_idle{0};   // unused for so long, they go from memory; 0 = never
+  int64_t generation_checkpoint = 0;     // answer tokens between two checkpoints on SSD; 0 = off
   PrefillPolicy prefill;
   TokenBudget::Options budget;
   std::function<Clock::time_point()> now = Clock::now;

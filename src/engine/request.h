@@ -39,6 +39,7 @@ struct TokenSpan {
 /// One generation, as an API or the command line asks for it.
 struct Request {
   std::string id;                       // for logs and traces
+  bool own_id = false;                  // the caller chose it: a retry may go on under it
   std::vector<int32_t> prompt;          // token ids, at least one
   std::string prompt_field = "prompt";  // what the caller gave it as, for errors
   std::optional<int64_t> max_tokens;    // of one choice; absent = until the end of the context

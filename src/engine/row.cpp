@@ -133,7 +133,6 @@ TokenEvent Row::take(Sampled sampled, Clock::time_point now) {
   sampler_.accept(sampled.token);
   TokenEvent event{.choice = choice_, .ids = {sampled.token}};
   const Request& request = submission_->request;
-  const auto answered = static_cast<int64_t>(ids_.size() - request.prompt.size());
   const bool ended = !request.ignore_eos && context_.end_tokens.contains(sampled.token);
   if (!ended) {
     event.text = stops_.push(detokenizer_.push(sampled.token));
@@ -141,7 +140,7 @@ TokenEvent Row::take(Sampled sampled, Clock::time_point now) {
   }
   if (ended || stops_.stopped()) {
     event.finish = FinishReason::kStop;
-  } else if (answered >= submission_->max_tokens) {
+  } else if (answered() >= submission_->max_tokens) {
     event.finish = FinishReason::kLength;
   }
   if (event.finish && !stops_.stopped()) {
@@ -149,6 +148,18 @@ TokenEvent Row::take(Sampled sampled, Clock::time_point now) {
     if (!stops_.stopped()) event.text += stops_.finish();
   }
   return event;
+}
+
+TokenEvent Row::replay(Clock::time_point now) {
+  TokenEvent whole{.choice = choice_};
+  for (const int32_t id : submission_->generation->answer) {
+    const TokenEvent event = take({.token = id}, now);
+    whole.text += event.text;
+    whole.ids.push_back(id);
+    whole.finish = event.finish;
+    if (whole.finish) break;
+  }
+  return whole;
 }
 
 }  // namespace cohort::engine

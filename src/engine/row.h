@@ -58,7 +58,10 @@ class Row {
   /// As long as it may ever become.
   int64_t most_tokens() const;
   /// Whether it has produced a token: a prompt may be, or end in, a single token, too.
-  bool answering() const { return ids_.size() > submission_->request.prompt.size(); }
+  bool answering() const { return answered() > 0; }
+  int64_t answered() const {
+    return tokens() - static_cast<int64_t>(submission_->request.prompt.size());
+  }
 
   /// Plans the next step of a row that is between steps.
   ///   throws  Error{kUnsupported} if the precision changes inside of an atomic step
@@ -111,6 +114,9 @@ class Row {
   /// Takes a sampled token and counts it.
   ///   returns  what became certain with it, to be published
   TokenEvent take(Sampled sampled, Clock::time_point now);
+  /// Takes what an earlier run of its request has left of the answer, up to where it ends.
+  ///   returns  all that became certain with it, in one
+  TokenEvent replay(Clock::time_point now);
   /// When it took its last token.
   Clock::time_point last_token() const { return last_token_; }
 

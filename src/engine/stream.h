@@ -52,7 +52,7 @@ class Stream {
   size_t prompt_tokens() const { return prompt_tokens_; }
   uint64_t seed() const { return seed_; }
   /// Prompt tokens that were not computed because an earlier request had been; known with the first
-  /// event.
+  /// event, of a resumed answer with the second.
   size_t cached_tokens() const { return cached_tokens_; }
 
   // Consumer side, any one thread.

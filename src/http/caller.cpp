@@ -7,11 +7,20 @@
 
 namespace cohort::http {
 
-std::string request_id_of(std::optional<std::string_view> header) {
+bool is_request_id(std::optional<std::string_view> header) {
   const auto printable = [](char c) { return c >= ' ' && c <= '~'; };
-  const bool given = header && !header->empty() && header->size() <= 128 &&
-                     std::ranges::all_of(*header, printable);
-  return given ? std::string(*header) : "req-" + random_hex(24);
+  return header && !header->empty() && header->size() <= 128 &&
+         std::ranges::all_of(*header, printable);
+}
+
+std::string request_id_of(std::optional<std::string_view> header) {
+  return is_request_id(header) ? std::string(*header) : "req-" + random_hex(24);
+}
+
+std::string session_of(std::optional<std::string_view> session_affinity,
+                       std::optional<std::string_view> session_id) {
+  const std::string_view first = session_affinity.value_or("");
+  return std::string(first.empty() ? session_id.value_or("") : first);
 }
 
 std::string client_of(std::optional<std::string_view> authorization,

@@ -122,9 +122,11 @@ api::Call Connection::Exchange::call(const Match& match) {
       .body = {},
       .path_rest = match.path_rest,
       .request_id = request_id,
+      .own_request_id = is_request_id(header(fields, "X-Request-Id")),
       .client = client_of(header(fields, wire::field::authorization), header(fields, "x-api-key")),
       .trace = trace};
   if (const auto priority = header(fields, "X-Priority")) call.priority = *priority;
+  call.session = session_of(header(fields, "x-session-affinity"), header(fields, "session_id"));
   call.body = std::move(parser.get().body());
   return call;
 }

@@ -15,6 +15,7 @@
 #include "engine/model_forward.h"
 #include "kernels/cpu/attention.h"
 #include "model/checkpoint.h"
+#include "serving/answer_identity.h"
 #include "serving/state_identity.h"
 #include "serving/text_parts.h"
 #include "text/utf8_assembler.h"
@@ -214,6 +215,17 @@ int64_t ModelBinding::answer_tokens(const engine::Request& request,
   return request.max_tokens.value_or(std::min(options_.max_tokens.value_or(fits), fits - prompt));
 }
 
+std::optional<store::Generation> ModelBinding::generation(const engine::Request& request,
+                                                          const engine::SamplingParams& sampling,
+                                                          const store::Namespace& space) const {
+  const bool resumable = options_.engine.generation_checkpoint > 0 && request.own_id &&
+                         request.choices == 1 && !request.top_logprobs && request.cache_prompt;
+  if (!resumable || engine_->ssd() == nullptr) return std::nullopt;
+  store::Generation fresh = answer_identity(request, sampling, space);
+  auto known = engine_->ssd()->generation(fresh.key, fresh.fingerprint);
+  return known ? std::move(known) : std::move(fresh);
+}
+
 std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
   engine::require_fit(request, info_.context_tokens);
   for (int32_t id : request.prompt) {
@@ -233,15 +245,18 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
   kv::RowPrecision precision = this->precision(request);
   const int64_t max_tokens = answer_tokens(request, precision);
   engine::SamplingParams sampling = resolve(request.sampling);
+  std::string space = fmt::format("{}\n{}", request.kv_quant, request.cache_salt);
+  std::optional<store::Generation> generation = this->generation(request, sampling, space);
+  if (generation) sampling.seed = generation->seed;
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed,
                                                  engine::Stream::kCapacity, request.choices);
-  std::string space = fmt::format("{}\n{}", request.kv_quant, request.cache_salt);
   engine_->submit({.request = std::move(request),
                    .sampling = std::move(sampling),
                    .max_tokens = max_tokens,
                    .precision = std::move(precision),
                    .stream = stream,
-                   .space = std::move(space)});
+                   .space = std::move(space),
+                   .generation = std::move(generation)});
   return stream;
 }
 

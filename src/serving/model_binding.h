@@ -70,6 +70,10 @@ class ModelBinding : public ModelService {
   /// memory for keys and values.
   ///   throws  Error{kTooLarge} when memory could not hold it even if all else were free
   int64_t answer_tokens(const engine::Request& request, const kv::RowPrecision& precision) const;
+  /// What is known of an answer that may be resumed; absent = it may not.
+  std::optional<store::Generation> generation(const engine::Request& request,
+                                              const engine::SamplingParams& sampling,
+                                              const store::Namespace& space) const;
   engine::SamplingParams resolve(const engine::SamplingOptions& request) const;
   /// Refuses text that is longer than any context of this model, before the work of counting its
   /// tokens, which takes a second for each few megabytes.

@@ -130,6 +130,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"("stream_options":{"include_obfuscation":true})",
                 "stream_options.include_obfuscation"},
         Refused{R"("max_tokens":5,"max_completion_tokens":6)", "max_completion_tokens"},
+        Refused{R"("session_id":"a","prompt_cache_key":"b")", "prompt_cache_key"},
+        Refused{R"("prompt_cache_key":"b","session_id":"a")", "prompt_cache_key"},
         Refused{R"("n":2,"best_of":3)", "best_of"}, Refused{R"("best_of":3,"n":2)", "best_of"},
         Refused{R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
         Refused{R"("logprobs":false,"top_logprobs":1)", "top_logprobs"},

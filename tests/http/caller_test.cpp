@@ -40,6 +40,13 @@ TEST(RequestId, IsTheCallersIfItIsShortPrintableAscii) {
   EXPECT_EQ(fresh.size(), 6u) << "each is another one";
 }
 
+TEST(Session, IsTheFirstThatTheHeadSays) {
+  EXPECT_EQ(session_of({}, {}), "");
+  EXPECT_EQ(session_of("a", "b"), "a");
+  EXPECT_EQ(session_of("", "b"), "b");
+  EXPECT_EQ(session_of({}, "b"), "b");
+}
+
 TEST(Client, IsADigestOfTheFirstKey) {
   EXPECT_EQ(client_of({}, {}), "");
   EXPECT_EQ(client_of("", ""), "");
@@ -69,6 +76,37 @@ TEST_F(Caller, FindsItsRequestIdInEveryAnswer) {
   const RawResponse malformed = client.read_response();
   EXPECT_EQ(malformed.status, 400);
   EXPECT_TRUE(value_of(malformed, "X-Request-Id").starts_with("req-"));
+}
+
+TEST_F(Caller, OwnsAnIdThatItChose) {
+  auto client = connect();
+  for (const auto& [headers, own] :
+       {std::pair("X-Request-Id: req-1\r\n", true), std::pair("", false),
+        std::pair("X-Request-Id:\r\n", false),
+        std::pair("X-Request-Id: one\r\nX-Request-Id: one\r\n", false)}) {
+    client.send(post("/v1/completions", R"({"prompt":"a"})", headers));
+    EXPECT_EQ(client.read_response().status, 200);
+    EXPECT_EQ(service().last_request().own_id, own) << headers;
+  }
+}
+
+TEST_F(Caller, NamesItsSessionInTheBodyOrTheHead) {
+  auto client = connect();
+  const std::string head = "x-session-affinity: c\r\nsession_id: d\r\n";
+  const std::tuple<std::string, std::string, std::string> cases[] = {
+      {"", "", ""},
+      {"", "session_id: d\r\n", "d"},
+      {"", head, "c"},
+      {R"(,"prompt_cache_key":"b")", head, "b"},
+      {R"(,"prompt_cache_key":"a","session_id":"a")", head, "a"},
+      {R"(,"prompt_cache_key":"","session_id":"a")", head, "a"},
+      {R"(,"prompt_cache_key":"","session_id":"")", head, "c"},
+      {"", "session_id: d\r\nsession_id: d\r\n", ""}};
+  for (const auto& [fields, headers, expected] : cases) {
+    client.send(post("/v1/completions", R"({"prompt":"a")" + fields + "}", headers));
+    EXPECT_EQ(client.read_response().status, 200);
+    EXPECT_EQ(service().last_request().session, expected) << fields << headers;
+  }
 }
 
 TEST_F(Caller, IsKnownToTheEngineByADigest) {

@@ -233,7 +233,7 @@ TEST(SsdStore, AnIndexThatLiesCostsAMissAndNoFile) {
     sqlite3* db = nullptr;
     sqlite3_open((folder.path / "index.sqlite").c_str(), &db);
     sqlite3_stmt* change = nullptr;
-    sqlite3_prepare_v2(db, "UPDATE files_1 SET ids = ?", -1, &change, nullptr);
+    sqlite3_prepare_v2(db, "UPDATE files_2 SET ids = ?", -1, &change, nullptr);
     sqlite3_bind_blob(change, 1, told->data(), static_cast<int>(told->size() * 4), SQLITE_STATIC);
     EXPECT_EQ(sqlite3_step(change), SQLITE_DONE);
     EXPECT_EQ(sqlite3_changes(db), 1);

@@ -8,12 +8,19 @@ void FileCatalog::add(const std::string& file, const SavedPrefix& prefix, uint64
   const auto home = trees_.try_emplace(prefix.space).first;
   const auto tokens = static_cast<int64_t>(prefix.ids.size());
   const auto path = home->second.on_path(prefix.ids);
-  if (!path.empty() && entries_.at(path.front()).offset == tokens) return;
+  bool taken = !path.empty() && entries_.at(path.front()).offset == tokens;
+  if (taken && !prefix.generation) return;
+  if (taken && !entries_.at(path.front()).generation) {
+    Entry& replaced = entries_.at(path.front());
+    home->second.erase(*std::exchange(replaced.place, nullptr));
+    taken = false;
+  }
   const EntryId id = ++last_id_;
-  RadixTree::Node* place = &home->second.insert(prefix.ids, id, prefix.floor);
-  entries_.try_emplace(
-      id, Entry{file, home, place, tokens, prefix.floor, prefix.minimum_reusable_offset, bytes});
+  RadixTree::Node* place = taken ? nullptr : &home->second.insert(prefix.ids, id, prefix.floor);
+  entries_.try_emplace(id, Entry{file, home, place, tokens, prefix.floor,
+                                 prefix.minimum_reusable_offset, bytes, prefix.generation});
   ids_[file] = id;
+  if (prefix.generation) generations_.emplace(prefix.generation->key, id);
   bytes_ += bytes;
 }
 
@@ -39,8 +46,13 @@ void FileCatalog::erase(const std::string& file) {
   const auto found = ids_.find(file);
   if (found == ids_.end()) return;
   const Entry& entry = entries_.at(found->second);
-  entry.home->second.erase(*entry.place);
-  if (entry.home->second.empty()) trees_.erase(entry.home);
+  if (entry.generation) {
+    std::erase_if(generations_, [&](const auto& each) { return each.second == found->second; });
+  }
+  if (entry.place != nullptr) {
+    entry.home->second.erase(*entry.place);
+    if (entry.home->second.empty()) trees_.erase(entry.home);
+  }
   bytes_ -= entry.bytes;
   entries_.erase(found->second);
   ids_.erase(found);
@@ -66,8 +78,27 @@ std::vector<std::string> FileCatalog::replaced_by(const SavedPrefix& prefix) con
   if (home == trees_.end()) return found;
   for (const EntryId id : home->second.on_path(prefix.ids)) {
     const Entry& entry = entries_.at(id);
-    if (entry.offset >= prefix.floor) found.push_back(entry.file);
+    if (entry.offset >= prefix.floor && !entry.generation) found.push_back(entry.file);
   }
+  return found;
+}
+
+std::optional<Generation> FileCatalog::generation(const std::string& key,
+                                                  const std::string& fingerprint) const {
+  const Generation* best = nullptr;
+  const auto [begin, end] = generations_.equal_range(key);
+  for (auto each = begin; each != end; ++each) {
+    const Generation& generation = *entries_.at(each->second).generation;
+    const bool longer = best == nullptr || generation.answer.size() > best->answer.size();
+    if (generation.fingerprint == fingerprint && longer) best = &generation;
+  }
+  return best == nullptr ? std::nullopt : std::optional(*best);
+}
+
+std::vector<std::string> FileCatalog::generation_files(const std::string& key) const {
+  std::vector<std::string> found;
+  const auto [begin, end] = generations_.equal_range(key);
+  for (auto each = begin; each != end; ++each) found.push_back(entries_.at(each->second).file);
   return found;
 }
 

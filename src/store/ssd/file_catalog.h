@@ -23,7 +23,8 @@ struct SsdMatch {
 ///   thread  one at a time
 class FileCatalog {
  public:
-  /// Adds a file unless another one has the same namespace and ids.
+  /// Adds a file unless another one has the same namespace and ids; one of an unfinished answer
+  /// then takes its place, or is known by its answer alone if the other one is of an answer, too.
   ///   bytes  of the file
   void add(const std::string& file, const SavedPrefix& prefix, uint64_t bytes);
   /// Adds a file unless another one has the same object.
@@ -36,8 +37,14 @@ class FileCatalog {
   std::optional<SsdMatch> longest(const Namespace& space, std::span<const int32_t> ids) const;
   /// The file that holds the object of that key.
   std::optional<std::string> find_object(const std::string& key) const;
-  /// Files of `prefix` and of its beginnings which a file of `prefix` could serve as well.
+  /// Files of `prefix` and of its beginnings which a file of `prefix` could serve as well, but
+  /// those of unfinished answers.
   std::vector<std::string> replaced_by(const SavedPrefix& prefix) const;
+  /// The unfinished answer of that key and fingerprint, the longest if there are several.
+  std::optional<Generation> generation(const std::string& key,
+                                       const std::string& fingerprint) const;
+  /// Files of unfinished answers of that key.
+  std::vector<std::string> generation_files(const std::string& key) const;
   std::vector<std::string> files() const;
   size_t size() const { return ids_.size() + objects_.size(); }
   uint64_t bytes() const { return bytes_; }
@@ -47,11 +54,12 @@ class FileCatalog {
   struct Entry {
     std::string file;
     Trees::iterator home;
-    RadixTree::Node* place = nullptr;
+    RadixTree::Node* place = nullptr;  // null = in no tree
     int64_t offset = 0;
     int64_t floor = 0;
     int64_t minimum_reusable_offset = 0;
     uint64_t bytes = 0;
+    std::optional<Generation> generation;
   };
   struct ObjectEntry {
     std::string key;
@@ -60,6 +68,7 @@ class FileCatalog {
 
   std::map<EntryId, Entry> entries_;
   std::map<std::string, EntryId> ids_;               // by file
+  std::multimap<std::string, EntryId> generations_;  // by key
   Trees trees_;                                      // none is empty
   std::map<std::string, ObjectEntry> objects_;       // by file
   std::map<std::string, std::string> object_files_;  // by key

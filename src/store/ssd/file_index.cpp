@@ -16,9 +16,11 @@ constexpr const char* kSetUp = R"(
   PRAGMA trusted_schema = OFF;
   PRAGMA journal_mode = WAL;
   PRAGMA synchronous = NORMAL;
-  CREATE TABLE IF NOT EXISTS files_1 (
-    file TEXT PRIMARY KEY, bytes INTEGER, space BLOB, floor INTEGER, reusable INTEGER, ids BLOB);
-  SELECT file, bytes, space, floor, reusable, ids FROM files_1 LIMIT 1;
+  DROP TABLE IF EXISTS files_1;
+  CREATE TABLE IF NOT EXISTS files_2 (
+    file TEXT PRIMARY KEY, bytes INTEGER, space BLOB, floor INTEGER, reusable INTEGER, ids BLOB,
+    generation BLOB);
+  SELECT file, bytes, space, floor, reusable, ids, generation FROM files_2 LIMIT 1;
   CREATE TABLE IF NOT EXISTS objects_1 (file TEXT PRIMARY KEY, bytes INTEGER, key BLOB);
   SELECT file, bytes, key FROM objects_1 LIMIT 1;)";
 constexpr int kBusyMs = 2000;  // while another server writes
@@ -101,8 +103,9 @@ bool FileIndex::step(const Statement& statement) {
 }
 
 std::optional<SavedPrefix> FileIndex::find(const std::string& file, uint64_t bytes) {
-  const Statement found =
-      prepare("SELECT space, floor, reusable, ids FROM files_1 WHERE file = ? AND bytes = ?");
+  const Statement found = prepare(
+      "SELECT space, floor, reusable, ids, generation FROM files_2 "
+      "WHERE file = ? AND bytes = ?");
   if (found == nullptr) return std::nullopt;
   bind(found.get(), 1, file);
   sqlite3_bind_int64(found.get(), 2, static_cast<int64_t>(bytes));
@@ -114,11 +117,16 @@ std::optional<SavedPrefix> FileIndex::find(const std::string& file, uint64_t byt
   const auto tokens = static_cast<int64_t>(prefix.ids.size());
   if (tokens == 0 || prefix.floor < 0 || prefix.floor > tokens) return std::nullopt;
   std::memcpy(prefix.ids.data(), ids.data(), prefix.ids.size() * sizeof(int32_t));
-  return prefix;
+  const auto generation = blob(found.get(), 4);
+  if (generation.empty()) return prefix;
+  boost::system::error_code failed;
+  const std::string_view text(reinterpret_cast<const char*>(generation.data()), generation.size());
+  prefix.generation = generation_of(boost::json::parse(text, failed), prefix.ids);
+  return prefix.generation ? std::optional(std::move(prefix)) : std::nullopt;
 }
 
 void FileIndex::put(const std::string& file, uint64_t bytes, const SavedPrefix& prefix) {
-  const Statement put = prepare("INSERT OR REPLACE INTO files_1 VALUES (?, ?, ?, ?, ?, ?)");
+  const Statement put = prepare("INSERT OR REPLACE INTO files_2 VALUES (?, ?, ?, ?, ?, ?, ?)");
   if (put == nullptr) return;
   bind(put.get(), 1, file);
   sqlite3_bind_int64(put.get(), 2, static_cast<int64_t>(bytes));
@@ -127,6 +135,9 @@ void FileIndex::put(const std::string& file, uint64_t bytes, const SavedPrefix& 
   sqlite3_bind_int64(put.get(), 5, prefix.minimum_reusable_offset);
   sqlite3_bind_blob64(put.get(), 6, prefix.ids.data(), prefix.ids.size() * sizeof(int32_t),
                       SQLITE_TRANSIENT);
+  std::string generation;  // empty = none
+  if (prefix.generation) generation = boost::json::serialize(about_generation(prefix));
+  sqlite3_bind_blob64(put.get(), 7, generation.data(), generation.size(), SQLITE_TRANSIENT);
   step(put);
 }
 
@@ -151,7 +162,7 @@ void FileIndex::put_object(const std::string& file, uint64_t bytes, const std::s
 
 void FileIndex::erase(const std::string& file) {
   for (const char* sql :
-       {"DELETE FROM files_1 WHERE file = ?", "DELETE FROM objects_1 WHERE file = ?"}) {
+       {"DELETE FROM files_2 WHERE file = ?", "DELETE FROM objects_1 WHERE file = ?"}) {
     const Statement erase = prepare(sql);
     if (erase == nullptr) return;
     bind(erase.get(), 1, file);
@@ -161,7 +172,7 @@ void FileIndex::erase(const std::string& file) {
 
 void FileIndex::keep(const std::set<std::string>& files) {
   std::set<std::string> gone;
-  if (const Statement all = prepare("SELECT file FROM files_1 UNION SELECT file FROM objects_1")) {
+  if (const Statement all = prepare("SELECT file FROM files_2 UNION SELECT file FROM objects_1")) {
     while (step(all)) {
       const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(all.get(), 0));
       if (text != nullptr && !files.contains(text)) gone.insert(text);

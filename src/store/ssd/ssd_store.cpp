@@ -1,6 +1,7 @@
 #include "store/ssd/ssd_store.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -12,6 +13,8 @@ namespace {
 
 /// How often an idle server looks for files of others.
 constexpr std::chrono::seconds kLookEvery{10};
+/// How long a retry waits for the first look, which may have to read the heads of many files.
+constexpr std::chrono::seconds kFirstLook{10};
 
 size_t bytes_of(const kv::RowCache& row) {
   size_t bytes = 0;
@@ -45,7 +48,8 @@ SsdStore::~SsdStore() {
   close({});
 }
 
-void SsdStore::offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot) {
+void SsdStore::offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot,
+                     const std::optional<Generation>& of) {
   const int64_t tokens = snapshot.offset();
   check(tokens <= static_cast<int64_t>(ids.size()), "the tokens of a snapshot are known");
   ids = ids.first(static_cast<size_t>(tokens));
@@ -54,7 +58,8 @@ void SsdStore::offer(const Namespace& space, std::span<const int32_t> ids, kv::R
   const size_t bytes = bytes_of(snapshot);
   std::list<Write> job;
   SavedPrefix prefix{space, {ids.begin(), ids.end()}, floor, snapshot.minimum_reusable_offset()};
-  job.push_back({RowWrite{std::move(prefix), std::move(snapshot)}, bytes});
+  if (of && !of->answer.empty()) prefix.generation = of;
+  job.push_back({RowWrite{std::move(prefix), std::move(snapshot), of ? of->key : ""}, bytes});
   line_up(std::move(job));
 }
 
@@ -69,16 +74,27 @@ void SsdStore::line_up(std::list<Write> job) {
   const size_t bytes = job.front().bytes;
   const std::lock_guard lock(mutex_);
   if (is_there(job.front())) return;
+  const auto place = earlier(job.front());  // given up: what waits there dies here, with the job
+  const size_t freed = place == writes_.end() ? 0 : place->bytes;
+  const size_t pending = counts_.pending_bytes - freed + bytes;
   const bool too_large = options_.most_bytes > 0 && bytes > options_.most_bytes;
-  if (!open_ || too_large || counts_.pending_bytes + bytes > options_.most_pending_bytes) {
+  if (!open_ || too_large || pending > options_.most_pending_bytes) {
     ++counts_.dropped;
     failed_ = true;
     return;
   }
-  counts_.pending_bytes += bytes;
+  counts_.pending_bytes = pending;
+  if (place != writes_.end()) return std::swap(*place, job.front());
   ++offered_;
   writes_.splice(writes_.end(), job);
   work_.notify_all();
+}
+
+std::optional<Generation> SsdStore::generation(const std::string& key,
+                                               const std::string& fingerprint) {
+  std::unique_lock lock(mutex_);
+  progress_.wait_for(lock, kFirstLook, [&] { return stop_ || looks_ > 0; });
+  return catalog_.generation(key, fingerprint);
 }
 
 std::optional<SsdMatch> SsdStore::longest(const Namespace& space, std::span<const int32_t> ids) {
@@ -252,13 +268,26 @@ void SsdStore::read_loop() {
   }
 }
 
+bool SsdStore::has(const SavedPrefix& prefix) const {
+  const auto there = catalog_.longest(prefix.space, prefix.ids);
+  return there && there->tokens == static_cast<int64_t>(prefix.ids.size());
+}
+
 bool SsdStore::is_there(const Write& job) const {
   if (const auto* object = std::get_if<ObjectWrite>(&job.what)) {
     return catalog_.find_object(object->key).has_value();
   }
-  const auto& [prefix, row] = std::get<RowWrite>(job.what);
-  const auto there = catalog_.longest(prefix.space, prefix.ids);
-  return there && there->tokens == row.offset();
+  const auto& row = std::get<RowWrite>(job.what);
+  return row.answer.empty() && has(row.prefix);
+}
+
+std::list<SsdStore::Write>::iterator SsdStore::earlier(const Write& job) {
+  const auto* row = std::get_if<RowWrite>(&job.what);
+  if (row == nullptr || row->answer.empty() || writes_.empty()) return writes_.end();
+  return std::find_if(std::next(writes_.begin()), writes_.end(), [&](const Write& waiting) {
+    const auto* other = std::get_if<RowWrite>(&waiting.what);
+    return other != nullptr && other->answer == row->answer;
+  });
 }
 
 bool SsdStore::write(const Write& job) {
@@ -279,6 +308,19 @@ bool SsdStore::write(const Write& job) {
   });
 }
 
+void SsdStore::save(const RowWrite& job) {
+  std::vector<std::string> replaced;
+  bool there = false;
+  {
+    const std::lock_guard lock(mutex_);
+    there = !job.prefix.generation && has(job.prefix);
+    if (there) replaced = catalog_.generation_files(job.answer);
+  }
+  if (!there) replaced = save_file(job);
+  std::erase_if(replaced, [&](const std::string& name) { return !folder_.remove(name); });
+  forget(replaced);
+}
+
 template <class Writer>
 std::string SsdStore::make_file(const Writer& writer) {
   const uint64_t bytes = writer.bytes(), most = options_.most_bytes;
@@ -297,20 +339,17 @@ std::string SsdStore::make_file(const Writer& writer) {
   return file.name();
 }
 
-void SsdStore::save(const RowWrite& job) {
+std::vector<std::string> SsdStore::save_file(const RowWrite& job) {
   const kv::RowWriter writer(job.row, kv::kPaged, about_prefix(options_.identity, job.prefix));
   const std::string file = make_file(writer);
   index_.put(file, writer.bytes(), job.prefix);
-  std::vector<std::string> replaced;
-  {
-    const std::lock_guard lock(mutex_);
-    replaced = catalog_.replaced_by(job.prefix);
-    catalog_.add(file, job.prefix, writer.bytes());
-    ++counts_.written;
-    counts_.written_bytes += writer.bytes();
-  }
-  std::erase_if(replaced, [&](const std::string& name) { return !folder_.remove(name); });
-  forget(replaced);
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> replaced = catalog_.replaced_by(job.prefix);
+  std::ranges::copy(catalog_.generation_files(job.answer), std::back_inserter(replaced));
+  catalog_.add(file, job.prefix, writer.bytes());
+  ++counts_.written;
+  counts_.written_bytes += writer.bytes();
+  return replaced;
 }
 
 void SsdStore::save(const ObjectWrite& job) {

@@ -67,8 +67,16 @@ class SsdStore {
 
   /// Keeps a snapshot, a clone that the caller made, for the ids up to its offset, unless a file
   /// has them already. In the end it replaces files of their prefixes that it can be cut back to.
+  ///   of    the answer that it is a checkpoint of, whose earlier ones it replaces; with no tokens,
+  ///         the answer that has ended: none of its checkpoints is left
   ///   cost  ids, blocks of the snapshot
-  void offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot);
+  void offer(const Namespace& space, std::span<const int32_t> ids, kv::RowCache snapshot,
+             const std::optional<Generation>& of = {});
+
+  /// The unfinished answer of that key and fingerprint that a durable checkpoint holds; after the
+  /// start, waits a little until it is known what the folder has.
+  ///   thread  any
+  std::optional<Generation> generation(const std::string& key, const std::string& fingerprint);
 
   /// Keeps an object, unless a file has one of that key already.
   ///   cost  its metadata
@@ -110,6 +118,7 @@ class SsdStore {
   struct RowWrite {
     SavedPrefix prefix;
     kv::RowCache row;
+    std::string answer;  // key of that whose checkpoints it replaces; "" = none
   };
   struct ObjectWrite {
     std::string key;
@@ -138,13 +147,19 @@ class SsdStore {
   /// With the lock held.
   ///   returns  the ticket
   uint64_t line_up(std::list<Read>& job);
-  /// Whether a file has it already. With the lock held.
+  /// Whether a file has all of a row. With the lock held, as the next two.
+  bool has(const SavedPrefix& prefix) const;
+  /// Whether there is nothing to do: a file has it, and it replaces no checkpoints.
   bool is_there(const Write& job) const;
+  /// An earlier checkpoint of the same answer that still waits to be written, or the end.
+  std::list<Write>::iterator earlier(const Write& job);
   void write_loop();
   void read_loop();
   bool write(const Write& job);
   void save(const RowWrite& job);
   void save(const ObjectWrite& job);
+  ///   returns  files that it replaces
+  std::vector<std::string> save_file(const RowWrite& job);
   /// Makes a file of what a writer hands out, and room for it.
   ///   returns  its name
   template <class Writer>
