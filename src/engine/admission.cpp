@@ -41,11 +41,15 @@ bool Loop::has_room(const Submission& submission, int64_t tokens, int64_t most_t
   for (const Row& row : rows_) {
     if (row.parked()) continue;
     needed += bytes_of(row.submission(), soon(row.tokens(), row.most_tokens()));
-    // One of the choices that share it counts what they share.
+    // One of the choices that share it counts what they share: no state of fixed size, which a row
+    // of no tokens has, too.
     if (row.shared_tokens() == 0) continue;
     const bool counted = std::ranges::find(sharing, &row.submission()) != sharing.end();
-    if (counted) needed -= bytes_of(row.submission(), row.shared_tokens());
-    if (!counted) sharing.push_back(&row.submission());
+    if (counted) {
+      needed -= bytes_of(row.submission(), row.shared_tokens()) - bytes_of(row.submission(), 0);
+    } else {
+      sharing.push_back(&row.submission());
+    }
   }
   return needed <= options_.kv_memory_bytes;
 }
@@ -93,8 +97,11 @@ void Loop::take_restored() {
   for (store::SsdStore::Restored& restored : ssd_->collect()) {
     const auto row = std::ranges::find(rows_, restored.ticket, &Row::ticket);
     if (row == rows_.end()) continue;  // cancelled meanwhile
+    const bool found = restored.row.has_value();
     row->restored(std::move(restored.row));
     count_cached(*row);
+    // Where the row's end cannot be cut back to it, who begins like this finds it in memory, too.
+    if (found && context_.exact_state) keep(*row);
   }
 }
 

@@ -1,7 +1,6 @@
 // Whether a prompt was seen before changes no bit of an answer: not its tokens, not its logprobs.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <bit>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include "tests/support/answers.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/random_data.h"
+#include "tests/support/temp_folder.h"
 
 namespace cohort::engine {
 namespace {
@@ -19,6 +19,7 @@ using serving::BindingOptions;
 using serving::ModelBinding;
 
 constexpr int kVocab = 327;  // of the golden tokenizer
+constexpr std::chrono::seconds kPatience{30};
 
 struct Case {
   std::string family;
@@ -47,24 +48,24 @@ std::vector<Case> cases() {
 class PrefixEquality : public testing::TestWithParam<Case> {
  protected:
   PrefixEquality() {
-    test::RandomCheckpoint({.family = GetParam().family, .vocab = kVocab}).write(folder_);
-    std::filesystem::copy_file(std::string(COHORT_GOLDENS) + "/llama/tokenizer.json",
-                               folder_ + "/tokenizer.json");
+    test::RandomCheckpoint({.family = GetParam().family, .vocab = kVocab})
+        .write(folder_.path.string());
+    std::filesystem::copy_file(COHORT_GOLDENS "/llama/tokenizer.json",
+                               folder_.path / "tokenizer.json");
   }
-  ~PrefixEquality() override { std::filesystem::remove_all(folder_); }
 
-  BindingOptions options(size_t prompt_cache_bytes) const {
-    BindingOptions options{.path = folder_, .names = {"random"}, .threads = 2};
+  ///   ssd  the folder of its SSD cache, "" = none
+  BindingOptions options(size_t prompt_cache_bytes, const std::filesystem::path& ssd = {}) const {
+    BindingOptions options{.path = folder_.path.string(), .names = {"random"}, .threads = 2};
     kv::set_quantization(options.kv, GetParam().kv_quant);
     options.kv.start = GetParam().start;
     options.prompt_cache_bytes = prompt_cache_bytes;
+    options.ssd.folder = ssd;
     return options;
   }
 
  private:
-  const std::string folder_ =
-      (std::filesystem::temp_directory_path() / ("cohort_prefix_" + std::to_string(::getpid())))
-          .string();
+  const test::TempFolder folder_;
 };
 
 /// All that a consumer sees of an answer, and what of its prompt was cached.
@@ -104,33 +105,43 @@ std::vector<int32_t> random_ids(size_t count, uint32_t seed) {
   return ids;
 }
 
+/// A prompt, the same twice and thrice, the next turn, another way from the middle, the next turn
+/// cut short.
+std::vector<std::vector<int32_t>> story_of(const std::vector<int32_t>& prompt,
+                                           const std::vector<int32_t>& answer) {
+  const std::vector<int32_t> more = random_ids(40, 9);
+  std::vector<std::vector<int32_t>> prompts(3, prompt);
+  std::vector<int32_t> next = prompt;
+  next.insert(next.end(), answer.begin(), answer.end());
+  next.insert(next.end(), more.begin(), more.end());
+  prompts.push_back(next);
+  std::vector<int32_t> other(prompt.begin(),
+                             prompt.begin() + static_cast<ptrdiff_t>(prompt.size() / 2));
+  other.insert(other.end(), more.begin(), more.end());
+  prompts.push_back(other);
+  prompts.emplace_back(next.begin(), next.end() - 25);
+  return prompts;
+}
+
+void expect_same(const Seen& got, const Seen& expected) {
+  EXPECT_EQ(got.ids, expected.ids);
+  EXPECT_EQ(got.logprobs, expected.logprobs);
+  EXPECT_EQ(expected.cached, 0U);
+}
+
 TEST_P(PrefixEquality, ColdAndWarmAnswersAreTheSameBits) {
   ModelBinding cold(options(0)), warm(options(64 << 20));
   size_t cached = 0;
   for (const size_t length : {1, 2, 63, 64, 65, 99, 101, 300, 700}) {
     for (const bool sampled : {false, true}) {
       SCOPED_TRACE(fmt::format("{} tokens, sampled {}", length, sampled));
-      std::vector<int32_t> prompt = random_ids(length, static_cast<uint32_t>(length));
-      // The same twice and thrice, the next turn, another way from the middle, cut short.
-      std::vector<std::vector<int32_t>> prompts(3, prompt);
-      const Seen first = ask(cold, prompt, 20, sampled);
-      std::vector<int32_t> next = prompt;
-      next.insert(next.end(), first.ids.begin(), first.ids.end());
-      const std::vector<int32_t> more = random_ids(40, 9);
-      next.insert(next.end(), more.begin(), more.end());
-      prompts.push_back(next);
-      std::vector<int32_t> other(prompt.begin(),
-                                 prompt.begin() + static_cast<ptrdiff_t>(length / 2));
-      other.insert(other.end(), more.begin(), more.end());
-      prompts.push_back(other);
-      prompts.emplace_back(next.begin(), next.end() - 25);
+      const std::vector<int32_t> prompt = random_ids(length, static_cast<uint32_t>(length));
+      const auto prompts = story_of(prompt, ask(cold, prompt, 20, sampled).ids);
       for (size_t i = 0; i < prompts.size(); ++i) {
         SCOPED_TRACE(fmt::format("prompt {}", i));
         const Seen expected = ask(cold, prompts[i], 20, sampled);
         const Seen got = ask(warm, prompts[i], 20, sampled);
-        EXPECT_EQ(got.ids, expected.ids);
-        EXPECT_EQ(got.logprobs, expected.logprobs);
-        EXPECT_EQ(expected.cached, 0U);
+        expect_same(got, expected);
         EXPECT_LT(got.cached, prompts[i].size());
         // Below the change of precision a row is not what one that stopped there would be.
         const bool whole = GetParam().family == "llama" && length > 101;
@@ -144,6 +155,56 @@ TEST_P(PrefixEquality, ColdAndWarmAnswersAreTheSameBits) {
     }
   }
   EXPECT_GT(cached, 5000U);
+}
+
+TEST_P(PrefixEquality, ColdAnswersAndThoseAfterARestartAreTheSameBits) {
+  struct Asked {
+    size_t length;
+    bool sampled;
+    std::vector<std::vector<int32_t>> prompts;
+    std::vector<Seen> expected;
+  };
+  const test::TempFolder ssd;
+  std::vector<Asked> stories;
+  {
+    ModelBinding cold(options(0)), writing(options(0, ssd.path));
+    for (const size_t length : {65, 110, 300, 700}) {
+      for (const bool sampled : {false, true}) {
+        // No story shares its prompt with another one.
+        const std::vector<int32_t> prompt =
+            random_ids(length, static_cast<uint32_t>(2 * length + sampled));
+        const Seen first = ask(writing, prompt, 20, sampled);
+        Asked& asked =
+            stories.emplace_back(Asked{length, sampled, story_of(prompt, first.ids), {}});
+        for (const auto& each : asked.prompts) {
+          asked.expected.push_back(ask(cold, each, 20, sampled));
+        }
+        expect_same(first, asked.expected.front());
+      }
+    }
+    ASSERT_TRUE(writing.flush_ssd(kPatience));
+  }
+  for (const size_t prompt_cache_bytes : {0, 64 << 20}) {
+    const test::TempFolder copy;
+    std::filesystem::copy(ssd.path, copy.path, std::filesystem::copy_options::recursive);
+    ModelBinding restarted(options(prompt_cache_bytes, copy.path));
+    ASSERT_TRUE(restarted.flush_ssd(kPatience)) << "the folder is looked through";
+    for (const Asked& asked : stories) {
+      for (size_t i = 0; i < asked.prompts.size(); ++i) {
+        SCOPED_TRACE(fmt::format("{} tokens, sampled {}, prompt {}, {} bytes of memory",
+                                 asked.length, asked.sampled, i, prompt_cache_bytes));
+        const uint64_t hits = restarted.ssd_stats()->hits;
+        const Seen got = ask(restarted, asked.prompts[i], 20, asked.sampled);
+        expect_same(got, asked.expected[i]);
+        // A window is cut back a little only: what is short has no checkpoint.
+        const bool whole = asked.length > (GetParam().family == "llama" ? 101 : 256);
+        if (!whole || i > 3) continue;
+        EXPECT_EQ(got.cached, i < 3 ? asked.length - 1 : asked.length + 19);
+        const bool from_ssd = prompt_cache_bytes == 0 || i == 0;
+        EXPECT_EQ(restarted.ssd_stats()->hits, hits + from_ssd);
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PrefixEquality, testing::ValuesIn(cases()));

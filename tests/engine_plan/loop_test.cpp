@@ -229,7 +229,8 @@ TEST(Loop, EveryStoryComesOutAsWritten) {
 /// What one random schedule is made of.
 class RandomSchedule {
  public:
-  explicit RandomSchedule(uint32_t seed) : random_(seed), scene_(options()) {}
+  RandomSchedule(uint32_t seed, const FakeForward::Layers& layers)
+      : random_(seed), scene_(options(), layers) {}
 
   void run() {
     const int requests = draw(1, 8);
@@ -278,7 +279,7 @@ class RandomSchedule {
     request.choices = chance(20) ? draw(2, 3) : 1;
     request.priority = static_cast<Priority>(draw(0, 2));
     request.client = std::string(static_cast<size_t>(draw(0, 2)), 'c');
-    const int64_t prompt = chance(30) ? draw(65, 250) : draw(1, 40);
+    const int64_t prompt = chance(30) ? draw(65, 250) : chance(10) ? draw(250, 700) : draw(1, 40);
     if (chance(20) && prompt > 3) {
       const int64_t begin = draw(0, static_cast<int>(prompt) - 2);
       const int64_t end = draw(static_cast<int>(begin) + 1, static_cast<int>(prompt));
@@ -339,10 +340,15 @@ TEST(Loop, RandomSchedulesLoseNoTokenAndEndEveryRow) {
   constexpr int kSchedules = 10000;
 #endif
   const int schedules = kSchedules * static_cast<int>(test::rounds());
+  const kv::LayerSpec window{.kv_heads = 1, .head_dim = 16, .window = 70};
+  const FakeForward::Layers models[] = {{FakeForward::kAttention},
+                                        {FakeForward::kAttention},
+                                        {FakeForward::kRecurrent, window},
+                                        {FakeForward::kAttention, FakeForward::kRecurrent}};
   uint64_t preemptions = 0, failed_forwards = 0, cached_tokens = 0;
   for (int seed = 0; seed < schedules; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    RandomSchedule schedule(static_cast<uint32_t>(seed));
+    RandomSchedule schedule(static_cast<uint32_t>(seed), models[seed % 4]);
     schedule.run();
     if (testing::Test::HasFailure()) break;
     preemptions += schedule.stats().preemptions;

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -11,21 +10,13 @@
 #include "store/ssd/ssd_store.h"
 #include "tests/kv/records.h"
 #include "tests/store/prefix_rows.h"
+#include "tests/support/temp_folder.h"
 
 namespace cohort::store::test {
 
 using namespace std::chrono_literals;
+using cohort::test::TempFolder;
 using kv::test::Record;
-
-/// A folder that is gone in the end.
-struct TempFolder {
-  TempFolder()
-      : path(::mkdtemp((std::filesystem::temp_directory_path() / "ssd-XXXXXX").string().data())) {}
-  ~TempFolder() { std::filesystem::remove_all(path); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::filesystem::path path;
-};
 
 constexpr const char* kIdentity = "model m, tokenizer t, exact";
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "engine/loop.h"
 #include "kernels/cpu/cpu.h"
@@ -30,9 +31,11 @@ class LoopScene {
     std::string error;
   };
 
-  explicit LoopScene(engine::EngineOptions options = {}) {
+  explicit LoopScene(engine::EngineOptions options = {},
+                     const FakeForward::Layers& layers = FakeForward::layers())
+      : precision(FakeForward::precision(layers.size())), layers_(layers), forward_(layers) {
     options.now = [this] { return now_; };
-    loop_.emplace(forward_, FakeForward::layers(), cpu_, scene_tokenizer(), std::set<int32_t>{},
+    loop_.emplace(forward_, layers, cpu_, scene_tokenizer(), std::set<int32_t>{},
                   std::move(options), stats_);
     forward_.on_run = [this](std::span<const model::TokenGroup> groups) { run_forward(groups); };
     forward_.on_logits = [this](int32_t id, std::span<float> logits) {
@@ -89,11 +92,16 @@ class LoopScene {
     }
   }
 
-  /// Steps until nothing moves.
+  /// Steps until nothing moves, and nothing is being read from SSD.
   ///   returns  how many steps that took; fails after `most`
   int64_t run(int64_t most) {
-    for (int64_t steps = 0; steps < most; ++steps) {
-      if (step() == "nothing" && !loop_->stirred()) return steps;
+    for (int64_t steps = 0; steps < most;) {
+      const bool moved = step() != "nothing" || loop_->stirred();
+      const bool reads = std::ranges::any_of(
+          loop_->rows(), [](const engine::Row& row) { return row.ticket() != 0; });
+      if (!moved && !reads) return steps;
+      steps += moved;
+      if (!moved) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     ADD_FAILURE() << "still moving after " << most << " steps";
     return most;
@@ -105,8 +113,8 @@ class LoopScene {
   void advance(std::chrono::nanoseconds by) { now_ += by; }
 
   std::map<int32_t, Consumer> consumers;
-  std::set<int32_t> failing_forwards, failing_samples;    // numbers of requests
-  kv::RowPrecision precision = FakeForward::precision();  // of requests from now on
+  std::set<int32_t> failing_forwards, failing_samples;  // numbers of requests
+  kv::RowPrecision precision;                           // of requests from now on
   engine::Plan last_plan;
   /// What a forward of so many tokens takes.
   std::function<std::chrono::nanoseconds(int64_t tokens)> cost;
@@ -152,7 +160,7 @@ class LoopScene {
       for (int32_t id : event.ids) {
         std::vector<int32_t> all = consumer.request.prompt;
         all.insert(all.end(), ids.begin(), ids.end());
-        ASSERT_EQ(id, FakeForward::next(all))
+        ASSERT_EQ(id, FakeForward::next(all, layers_))
             << "request " << consumer.request.id << "." << choice << ", token " << ids.size();
         ids.push_back(id);
       }
@@ -178,6 +186,7 @@ class LoopScene {
   }
 
   engine::Clock::time_point now_{};
+  const FakeForward::Layers layers_;
   FakeForward forward_;
   kernels::cpu::Cpu cpu_{1};
   engine::EngineStats stats_;
