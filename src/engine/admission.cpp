@@ -119,9 +119,8 @@ void Loop::count_cached(Row& row) {
 void Loop::keep(const Row& row) noexcept {
   if (options_.prompt_cache_bytes == 0 && ssd_ == nullptr) return;  // spares the clone
   try {
-    // A row's end, which is written, serves its prompt as well where it can be cut back.
-    const bool write = context_.exact_state && row.at_fork();
-    keep(row, row.cache().clone(), write ? Keep::kOnDisk : Keep::kInMemory);
+    const Keep where = row.checkpoint_outlasts() ? Keep::kOnDisk : Keep::kInMemory;
+    keep(row, row.cache().clone(), where);
   } catch (const std::exception& failure) {
     lose_prefixes(failure);
   }

@@ -18,6 +18,17 @@ int64_t fork_position(const Request& request) {
   return position;
 }
 
+/// The positions behind the first and the last end token.
+TokenSpan find_turn_ends(std::span<const int32_t> prompt, const std::set<int32_t>& end_tokens) {
+  TokenSpan ends;
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (!end_tokens.contains(prompt[i])) continue;
+    ends.end = static_cast<int64_t>(i) + 1;
+    if (ends.begin == 0) ends.begin = ends.end;
+  }
+  return ends;
+}
+
 SamplingParams of_choice(SamplingParams params, int choice) {
   params.seed += static_cast<uint64_t>(choice);
   return params;
@@ -32,6 +43,9 @@ Row::Row(RowId id, std::shared_ptr<const Submission> submission, int choice,
       choice_(choice),
       context_(context),
       fork_at_(fork_position(submission_->request)),
+      turn_ends_(context.exact_state
+                     ? find_turn_ends(submission_->request.prompt, context.end_tokens)
+                     : TokenSpan{}),
       choices_left_(choice == 0 ? submission_->request.choices - 1 : 0),
       ids_(submission_->request.prompt),
       cache_(std::move(cache)),
@@ -87,7 +101,11 @@ int64_t Row::next_checkpoint(int64_t position) const {
   if (!context_.exact_state) return static_cast<int64_t>(submission_->request.prompt.size());
   // A stop costs a forward, so short prompts get none.
   if (fork_at_ < kLeastCheckpoint) return 0;
-  return std::min((position / kCheckpointEvery + 1) * kCheckpointEvery, fork_at_);
+  int64_t next = std::min((position / kCheckpointEvery + 1) * kCheckpointEvery, fork_at_);
+  for (int64_t end : {turn_ends_.begin, turn_ends_.end}) {
+    if (end > position && end >= kLeastCheckpoint) next = std::min(next, end);
+  }
+  return next;
 }
 
 bool Row::checkpoint_due() {
@@ -95,6 +113,11 @@ bool Row::checkpoint_due() {
   if (at <= checkpointed_ || at != next_checkpoint(at - 1)) return false;
   checkpointed_ = at;
   return true;
+}
+
+bool Row::checkpoint_outlasts() const {
+  const int64_t at = cache_.offset();
+  return context_.exact_state && (at == fork_at_ || at == turn_ends_.begin || at == turn_ends_.end);
 }
 
 kv::RowCache Row::park(kv::RowCache fresh) {

@@ -20,7 +20,7 @@ struct RowContext {
   const std::set<int32_t>& end_tokens;
   const kernels::cpu::Kernels& kernels;
   /// Whether some state cannot be cut back: then what is kept helps at exactly its own offset, so
-  /// it is kept every kCheckpointEvery tokens of a prompt and one short of its end.
+  /// it is kept where the next prompt may go another way, see Row::next_checkpoint.
   bool exact_state = false;
 };
 
@@ -87,6 +87,8 @@ class Row {
   static constexpr int64_t kLeastCheckpoint = 256;
   /// Its prompt is read as far as is worth keeping for others; true once.
   bool checkpoint_due();
+  /// What it holds now is worth a file, too: its end, which will get one, does not serve instead.
+  bool checkpoint_outlasts() const;
 
   /// Gives up its memory; what it had said and drawn stays. Its tokens are read again later.
   ///   fresh    an empty cache of the same kind
@@ -125,7 +127,10 @@ class Row {
       kv::RowCache cache);
 
   /// The first position behind `position` whose state is worth keeping, where a step ends; 0 =
-  /// none.
+  /// none. Of state that can be cut back, the end of the prompt; of other state every
+  /// kCheckpointEvery tokens, one short of the end, and where the first and the last turn of a
+  /// conversation end: others have its system prompt, and templates may write the rest otherwise
+  /// next time.
   int64_t next_checkpoint(int64_t position) const;
 
   const RowId id_;
@@ -133,8 +138,9 @@ class Row {
   const int choice_;
   const RowContext& context_;
   const int64_t fork_at_;
-  int choices_left_;          // that are to be made of this row
-  std::vector<int32_t> ids_;  // prompt, then answer
+  const TokenSpan turn_ends_;  // the first and the last in the prompt, 0 = none
+  int choices_left_;           // that are to be made of this row
+  std::vector<int32_t> ids_;   // prompt, then answer
   kv::RowCache cache_;
   int64_t checkpointed_;  // the last checkpoint, or where it began
   int64_t shared_tokens_ = 0;

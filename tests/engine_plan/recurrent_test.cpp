@@ -49,11 +49,12 @@ void PrintTo(const FakeModel& model, std::ostream* out) {
 
 class Recurrent : public testing::TestWithParam<FakeModel> {
  protected:
-  static constexpr int64_t kAnswer = 5;  // tokens
+  static constexpr int64_t kAnswer = 5;        // tokens
+  static constexpr int32_t kEndOfTurn = 2999;  // never sampled
 
   void start(EngineOptions options) {
     options.budget = {.alone_tokens = 300, .mixed_tokens = 64};
-    scene_.emplace(std::move(options), GetParam().layers);
+    scene_.emplace(std::move(options), GetParam().layers, std::set<int32_t>{kEndOfTurn});
   }
   void start(const TempFolder& folder, size_t prompt_cache_bytes) {
     start({.prompt_cache_bytes = prompt_cache_bytes,
@@ -124,6 +125,27 @@ TEST_P(Recurrent, AfterARestartTheEndsOfPromptsAndRowsAreFound) {
   EXPECT_EQ(ssd().stats().hits, 3U);
   EXPECT_TRUE(ssd().flush(20s));
   EXPECT_EQ(ask(next_turn), 1344U);
+}
+
+TEST_P(Recurrent, ConversationsAreFoundWhereTheirFirstAndLastTurnsEnded) {
+  const TempFolder folder;
+  start(folder, size_t{1} << 20);
+  const Ids end = {kEndOfTurn}, opening = some_ids(4, 1);
+  const Ids system = some_ids(299, 2) + end, question = some_ids(199, 3) + end;
+  EXPECT_EQ(ask(system + question + opening), 0U);
+  for (const bool restarted : {false, true}) {
+    SCOPED_TRACE(restarted);
+    if (restarted) {
+      EXPECT_TRUE(ssd().flush(20s));
+      start(folder, 0);
+      EXPECT_TRUE(ssd().flush(20s));
+    }
+    const uint32_t seed = restarted ? 20 : 10;
+    const Ids other_question = some_ids(100, seed) + end;
+    EXPECT_EQ(ask(system + other_question + opening), 300U);
+    const Ids answer_as_the_template_has_it = some_ids(10, seed + 1);
+    EXPECT_EQ(ask(system + question + answer_as_the_template_has_it), 500U);
+  }
 }
 
 TEST_P(Recurrent, WhatWasRestoredIsFoundInMemoryTheNextTime) {

@@ -32,10 +32,11 @@ class LoopScene {
   };
 
   explicit LoopScene(engine::EngineOptions options = {},
-                     const FakeForward::Layers& layers = FakeForward::layers())
+                     const FakeForward::Layers& layers = FakeForward::layers(),
+                     std::set<int32_t> end_tokens = {})
       : precision(FakeForward::precision(layers.size())), layers_(layers), forward_(layers) {
     options.now = [this] { return now_; };
-    loop_.emplace(forward_, layers, cpu_, scene_tokenizer(), std::set<int32_t>{},
+    loop_.emplace(forward_, layers, cpu_, scene_tokenizer(), std::move(end_tokens),
                   std::move(options), stats_);
     forward_.on_run = [this](std::span<const model::TokenGroup> groups) { run_forward(groups); };
     forward_.on_logits = [this](int32_t id, std::span<float> logits) {
