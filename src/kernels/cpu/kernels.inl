@@ -14,9 +14,10 @@ inline float sum_lanes(F a) {
 inline float max_lanes(F a) {
   float v[16];
   store(v, a);
-  float largest = v[0];
-  for (int i = 1; i < 16; ++i) largest = v[i] > largest ? v[i] : largest;
-  return largest;
+  for (int width = 8; width >= 1; width /= 2) {
+    for (int i = 0; i < width; ++i) v[i] = v[i + width] > v[i] ? v[i + width] : v[i];
+  }
+  return v[0];
 }
 
 /// exp for x <= 88; 0 below -87. Relative error < 2e-7; exp(0) is exactly 1.
@@ -68,37 +69,35 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* out)
   }
 }
 
-/// Nearest integers of x * inverse in [-limit, limit]. Defined for NaN and infinite activations,
-/// too: what they turn into is arbitrary, but the same everywhere.
-inline void round_group(F a, F b, float inverse, float limit, int* out) {
-  float rounded[kGroup];
-  store(rounded, round_even(mul(a, set1(inverse))));
-  store(rounded + 16, round_even(mul(b, set1(inverse))));
-  for (int i = 0; i < kGroup; ++i) {
-    const float v = rounded[i] > -limit ? (rounded[i] < limit ? rounded[i] : limit) : -limit;
-    out[i] = static_cast<int>(v);
+/// The codes of sixteen activations; their low bytes go behind kGroup high ones if they are wide.
+/// Defined for NaN and infinities, too: what they turn into is arbitrary, but the same everywhere.
+///   returns  the sum of the codes
+inline int32_t quantize_half(F x, float inverse, float limit, bool wide, int8_t* out) {
+  const F whole = round_even(mul(x, set1(inverse)));
+  const I code = to_int(min(max(whole, set1(-limit)), set1(limit)));
+  if (wide) {
+    const I high = divide128(add(code, set1_i(64)));
+    store_bytes(out, high);
+    store_bytes(out + kGroup, sub(code, times128(high)));
+  } else {
+    store_bytes(out, code);
   }
+  return sum_lanes(code);
 }
 
 void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
-  const float limit = out.low != nullptr ? 127.0f * 128.0f : 127.0f;
+  const float limit = out.wide ? 127.0f * 128.0f : 127.0f;
   for (int g = 0; g < out.groups; ++g) {
-    const ptrdiff_t at = row * out.groups + g;
+    const ptrdiff_t at = g * out.rows + row;
     const int left = n - g * kGroup;
     const F a = load_part(x + g * kGroup, left);
     const F b = left > 16 ? load_part(x + g * kGroup + 16, left - 16) : set1(0);
     const float peak = max_lanes(max(max(a, sub(set1(0), a)), max(b, sub(set1(0), b))));
-    int codes[kGroup];
-    round_group(a, b, peak > 0 ? limit / peak : 0.0f, limit, codes);
+    const float inverse = peak > 0 ? limit / peak : 0.0f;
+    int8_t* codes = out.codes + at * (out.wide ? 2 * kGroup : kGroup);
     int32_t* sums = out.sums + 2 * at;
-    sums[0] = sums[1] = 0;
-    for (int i = 0; i < kGroup; ++i) sums[i / 16] += codes[i];
-    for (int i = 0; i < kGroup; ++i) {
-      // 128 * high + low, |low| <= 64.
-      const int high = out.low != nullptr ? (codes[i] + 64) >> 7 : codes[i];
-      out.codes[at * kGroup + i] = static_cast<int8_t>(high);
-      if (out.low != nullptr) out.low[at * kGroup + i] = static_cast<int8_t>(codes[i] - 128 * high);
-    }
+    sums[0] = quantize_half(a, inverse, limit, out.wide, codes);
+    sums[1] = quantize_half(b, inverse, limit, out.wide, codes + 16);
     out.scales[at] = peak / limit;
     out.scaled_sums[at] = out.scales[at] * static_cast<float>(sums[0] + sums[1]);
   }
@@ -136,23 +135,28 @@ struct CodesU8 {
   }
 };
 
-/// codes . weights of `count` vectors from `begin`, both bytes of a code if kWide; exact.
-template <bool kWide>
-inline I dot_group(const Codes* w, const int8_t* codes, const int8_t* low, int begin, int end,
-                   I sum) {
-  if constexpr (kWide) {
-    I high = set1_i(0);
-    for (int j = begin; j < end; ++j) high = dot4(high, w[j], codes + 4 * j);
-    for (int j = begin; j < end; ++j) sum = dot4(sum, w[j], low + 4 * j);
-    return add(sum, times128(high));
-  } else {
-    I other = set1_i(0);  // two chains: the latency of one would show with a single row
-    for (int j = begin; j < end; j += 2) {
-      sum = dot4(sum, w[j], codes + 4 * j);
-      other = dot4(other, w[j + 1], codes + 4 * j + 4);
+// Loops over the rows of a block are unrolled, and their arrays in registers: so the chains of
+// several rows run side by side.
+#define COHORT_EACH_ROW(r) _Pragma("GCC unroll 8") for (int r = 0; r < MB; ++r)
+
+/// sums[r] += codes . weights of the vectors [begin, end) for MB rows side by side; exact. Two
+/// chains a row: the latency of one would show with few rows.
+template <bool kWide, int MB, int begin, int end>
+inline void dot_group(const Codes* w, const int8_t* codes, I* sums) {
+  constexpr int kEntry = kWide ? 2 * kGroup : kGroup;
+  constexpr int kStep = kWide ? 1 : 2;
+  constexpr int kOther = kWide ? kGroup : 4;  // from the codes of the one chain to the other's
+  I others[MB];
+  COHORT_EACH_ROW(r) others[r] = set1_i(0);
+#pragma GCC unroll 8
+  for (int j = begin; j < end; j += kStep) {
+    COHORT_EACH_ROW(r) {
+      const int8_t* x = codes + r * kEntry + 4 * j;
+      others[r] = dot4(others[r], w[j], x);
+      sums[r] = dot4(sums[r], w[j + kStep - 1], x + kOther);
     }
-    return add(sum, other);
   }
+  COHORT_EACH_ROW(r) sums[r] = add(sums[r], kWide ? times128(others[r]) : others[r]);
 }
 
 /// Rows [first, first + MB) of x against one tile: exact integer sums per group, then fma over the
@@ -161,7 +165,7 @@ template <class C, class S, int kParts, bool kWide, int MB>
 void int_rows(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, float* out,
               ptrdiff_t stride) {
   F acc[MB];
-  for (int r = 0; r < MB; ++r) acc[r] = set1(0);
+  COHORT_EACH_ROW(r) acc[r] = set1(0);
   const std::byte* p = m.tile(tile);
   const int zero = m.layout.zero;
   const bool has_min = m.layout.has_min;
@@ -170,29 +174,30 @@ void int_rows(const PackedMatrix& m, int tile, const QuantizedRows& x, int first
     Codes w[8];
     C::read(p, w);
     p += C::kBytes;
-    F scale[kParts];
-    for (int part = 0; part < kParts; ++part, p += S::kBytes) scale[part] = S::read(p);
-    for (int r = 0; r < MB; ++r) {
-      const ptrdiff_t at = (first + r) * x.groups + g;
-      const F x_scale = set1(x.scales[at]);
-      const int8_t* low = kWide ? x.low + at * kGroup : nullptr;
-      for (int part = 0; part < kParts; ++part) {
-        const int32_t* sums = x.sums + 2 * at;
-        const I start = set1_i(-zero * (kParts == 2 ? sums[part] : sums[0] + sums[1]));
-        const I sum = dot_group<kWide>(w, x.codes + at * kGroup, low, part * 8 / kParts,
-                                       (part + 1) * 8 / kParts, start);
-        acc[r] = fma(to_float(sum), mul(scale[part], x_scale), acc[r]);
+    const ptrdiff_t at = g * x.rows + first;
+    const int8_t* codes = x.codes + at * (kWide ? 2 * kGroup : kGroup);
+    const int32_t* code_sums = x.sums + 2 * at;
+    const float* x_scales = x.scales + at;
+    const auto add_part = [&]<int part>(std::integral_constant<int, part>) {
+      const F scale = S::read(p);
+      p += S::kBytes;
+      I sums[MB];
+      COHORT_EACH_ROW(r) {
+        const int32_t* two = code_sums + 2 * r;
+        sums[r] = set1_i(-zero * (kParts == 2 ? two[part] : two[0] + two[1]));
       }
-    }
+      dot_group<kWide, MB, part * 8 / kParts, (part + 1) * 8 / kParts>(w, codes, sums);
+      COHORT_EACH_ROW(r) acc[r] = fma(to_float(sums[r]), mul(scale, set1(x_scales[r])), acc[r]);
+    };
+    add_part(std::integral_constant<int, 0>{});
+    if constexpr (kParts == 2) add_part(std::integral_constant<int, 1>{});
     if (has_min) {
       const F min = S::read(p);
       p += S::kBytes;
-      for (int r = 0; r < MB; ++r) {
-        acc[r] = fma(min, set1(x.scaled_sums[(first + r) * x.groups + g]), acc[r]);
-      }
+      COHORT_EACH_ROW(r) acc[r] = fma(min, set1(x.scaled_sums[at + r]), acc[r]);
     }
   }
-  for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
+  COHORT_EACH_ROW(r) store(out + r * stride, acc[r]);
 }
 
 /// Calls rows<MB> for blocks of kRowBlock, 4, 2 and 1 rows.
@@ -233,7 +238,7 @@ void matmul_int(const PackedMatrix& m, int tile, const QuantizedRows& x, int fir
     in_row_blocks(count, [&](auto block, int r) {
       using C = decltype(codes);
       using S = decltype(scale);
-      if (x.low != nullptr) {
+      if (x.wide) {
         int_rows<C, S, parts(), true, block()>(m, tile, x, first + r, out + r * stride, stride);
       } else {
         int_rows<C, S, parts(), false, block()>(m, tile, x, first + r, out + r * stride, stride);
@@ -247,7 +252,7 @@ template <class C, class S, int kParts, int MB>
 void f32_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, float* out,
               ptrdiff_t stride) {
   F acc[MB];
-  for (int r = 0; r < MB; ++r) acc[r] = set1(0);
+  COHORT_EACH_ROW(r) acc[r] = set1(0);
   const std::byte* p = m.tile(tile);
   const F zero = set1(static_cast<float>(m.layout.zero));
   for (int g = 0; g < m.groups(); ++g, p += m.group_bytes()) {
@@ -259,25 +264,23 @@ void f32_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_strid
     for (int k = 0; k < inputs; ++k) {
       const F scale = S::read(scales + (k * kParts / kGroup) * S::kBytes);
       const F weight = fma(scale, sub(to_float(code_at(w[k / 4], k % 4)), zero), min);
-      for (int r = 0; r < MB; ++r) {
-        acc[r] = fma(weight, set1(x[r * x_stride + g * kGroup + k]), acc[r]);
-      }
+      COHORT_EACH_ROW(r) acc[r] = fma(weight, set1(x[r * x_stride + g * kGroup + k]), acc[r]);
     }
   }
-  for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
+  COHORT_EACH_ROW(r) store(out + r * stride, acc[r]);
 }
 
 template <class S, int MB>
 void dense_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, float* out,
                 ptrdiff_t stride) {
   F acc[MB];
-  for (int r = 0; r < MB; ++r) acc[r] = set1(0);
+  COHORT_EACH_ROW(r) acc[r] = set1(0);
   const std::byte* p = m.tile(tile);
   for (int k = 0; k < m.cols; ++k, p += S::kBytes) {
     const F weight = S::read(p);
-    for (int r = 0; r < MB; ++r) acc[r] = fma(weight, set1(x[r * x_stride + k]), acc[r]);
+    COHORT_EACH_ROW(r) acc[r] = fma(weight, set1(x[r * x_stride + k]), acc[r]);
   }
-  for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
+  COHORT_EACH_ROW(r) store(out + r * stride, acc[r]);
 }
 
 void matmul_f32(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, int first,

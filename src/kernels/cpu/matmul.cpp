@@ -24,16 +24,17 @@ Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float*
       std::any_of(step.matrices.begin(), step.matrices.end(),
                   [&](const PackedMatrix* m) { return wants_integers(step, *m); });
   const auto n = static_cast<size_t>(rows);
-  const size_t codes = any_integers ? n * groups * kGroup : 0;
+  const bool wide = step.precision == Precision::kInt15;
+  const size_t entries = any_integers ? n * groups : 0;
   float* normed = nullptr;
-  QuantizedRows quantized{.groups = static_cast<ptrdiff_t>(groups)};
+  QuantizedRows quantized{
+      .groups = static_cast<int>(groups), .rows = static_cast<ptrdiff_t>(n), .wide = wide};
   ScratchPlan plan;
   plan.add(normed, step.norm != nullptr ? n * cols : 0);
-  plan.add(quantized.codes, codes);
-  if (step.precision == Precision::kInt15) plan.add(quantized.low, codes);
-  plan.add(quantized.scales, codes / kGroup);
-  plan.add(quantized.sums, codes / kGroup * 2);
-  plan.add(quantized.scaled_sums, codes / kGroup);
+  plan.add(quantized.codes, entries * kGroup * (wide ? 2 : 1));
+  plan.add(quantized.scales, entries);
+  plan.add(quantized.sums, entries * 2);
+  plan.add(quantized.scaled_sums, entries);
   plan.add(*sums, step.post_norm != nullptr ? n * step.outputs() : 0);
   plan.bind(cpu);
   const Kernels& k = cpu.kernels();

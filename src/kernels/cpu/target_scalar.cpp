@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/cpu/encodings/turboquant.h"
 #include "kernels/cpu/kernels.h"
