@@ -29,6 +29,12 @@ struct QuantizedRows {
   bool wide;
 };
 
+/// Tiles of a matrix that are multiplied together: 1 or 2, the outputs of both side by side.
+struct TileSpan {
+  int first;
+  int count;
+};
+
 /// Raised with every change that lets a kernel give other bits: saved state is bound to it.
 constexpr int kArithmeticVersion = 1;
 
@@ -75,10 +81,10 @@ struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   /// Fills row `row` of `out` from x[n].
   void (*quantize)(const float* x, int n, ptrdiff_t row, const QuantizedRows& out);
-  /// out[r * stride + lane] = matrix tile row `lane` . x row (first + r), r in [0, count)
-  void (*matmul_int)(const PackedMatrix& matrix, int tile, const QuantizedRows& x, int first,
+  /// out[r * stride + lane] = row `lane` of the tiles . x row (first + r), r in [0, count)
+  void (*matmul_int)(const PackedMatrix& matrix, TileSpan tiles, const QuantizedRows& x, int first,
                      int count, float* out, ptrdiff_t stride);
-  void (*matmul_f32)(const PackedMatrix& matrix, int tile, const float* x, ptrdiff_t x_stride,
+  void (*matmul_f32)(const PackedMatrix& matrix, TileSpan tiles, const float* x, ptrdiff_t x_stride,
                      int first, int count, float* out, ptrdiff_t stride);
   /// out[i] = activation(gate[i]) * up[i]
   void (*gate)(Activation activation, const float* gate, const float* up, int n, float* out);

@@ -118,100 +118,129 @@ struct ScaleBF16 {
   static F read(const std::byte* p) { return load_bf16(p); }
 };
 
+/// Vector j of a group: inputs 4 j to 4 j + 3 of sixteen outputs.
 struct CodesU4 {
   static constexpr size_t kBytes = 256;
-  static void read(const std::byte* p, Codes* w) {
-    for (int j = 0; j < 4; ++j) {
-      const Codes pair = load_codes(reinterpret_cast<const uint8_t*>(p) + j * 64);
-      w[j] = low_nibbles(pair);
-      w[j + 4] = high_nibbles(pair);
-    }
+  static Codes vector(const std::byte* p, int j) {
+    const Codes pair = load_codes(reinterpret_cast<const uint8_t*>(p) + j % 4 * 64);
+    return j < 4 ? low_nibbles(pair) : high_nibbles(pair);
   }
 };
 struct CodesU8 {
   static constexpr size_t kBytes = 512;
-  static void read(const std::byte* p, Codes* w) {
-    for (int j = 0; j < 8; ++j) w[j] = load_codes(reinterpret_cast<const uint8_t*>(p) + j * 64);
+  static Codes vector(const std::byte* p, int j) {
+    return load_codes(reinterpret_cast<const uint8_t*>(p) + j * 64);
   }
 };
 
-// Loops over the rows of a block are unrolled, and their arrays in registers: so the chains of
-// several rows run side by side.
-#define COHORT_EACH_ROW(r) _Pragma("GCC unroll 8") for (int r = 0; r < MB; ++r)
+// Loops over a block of tiles and rows are unrolled and their arrays in registers, so that the
+// chains of all of them run side by side.
+#define COHORT_UNROLLED _Pragma("GCC unroll 8")
+#define COHORT_EACH_TILE(t) COHORT_UNROLLED for (int t = 0; t < TB; ++t)
+#define COHORT_EACH_ROW(r) COHORT_UNROLLED for (int r = 0; r < MB; ++r)
 
-/// sums[r] += codes . weights of the vectors [begin, end) for MB rows side by side; exact. Two
-/// chains a row: the latency of one would show with few rows.
-template <bool kWide, int MB, int begin, int end>
-inline void dot_group(const Codes* w, const int8_t* codes, I* sums) {
-  constexpr int kEntry = kWide ? 2 * kGroup : kGroup;
-  constexpr int kStep = kWide ? 1 : 2;
-  constexpr int kOther = kWide ? kGroup : 4;  // from the codes of the one chain to the other's
-  I others[MB];
-  COHORT_EACH_ROW(r) others[r] = set1_i(0);
-#pragma GCC unroll 8
-  for (int j = begin; j < end; j += kStep) {
+/// sums[t][r] += codes . weights in the vectors [begin, end) of a group of TB tiles and MB rows of
+/// x, whose entries lie kEntry bytes apart; exact.
+template <class C, int kEntry, int TB, int MB>
+inline void add_dots(const std::byte* const* tiles, int begin, int end, const int8_t* x,
+                     I (&sums)[TB][MB]) {
+  constexpr bool kFew = TB * MB < 8;  // so few that the latency of one chain each would show
+  I odd[TB][MB];
+  COHORT_EACH_TILE(t) {
+    COHORT_EACH_ROW(r) odd[t][r] = set1_i(0);
+  }
+  COHORT_UNROLLED
+  for (int j = begin; j < end; ++j) {
+    Codes codes[TB];
+    COHORT_EACH_TILE(t) codes[t] = C::vector(tiles[t], j);
     COHORT_EACH_ROW(r) {
-      const int8_t* x = codes + r * kEntry + 4 * j;
-      others[r] = dot4(others[r], w[j], x);
-      sums[r] = dot4(sums[r], w[j + kStep - 1], x + kOther);
+      COHORT_EACH_TILE(t) {
+        I& sum = kFew && j % 2 == 1 ? odd[t][r] : sums[t][r];
+        sum = dot4(sum, codes[t], x + r * kEntry + 4 * j);
+      }
     }
   }
-  COHORT_EACH_ROW(r) sums[r] = add(sums[r], kWide ? times128(others[r]) : others[r]);
+  if (!kFew) return;
+  COHORT_EACH_TILE(t) {
+    COHORT_EACH_ROW(r) sums[t][r] = add(sums[t][r], odd[t][r]);
+  }
 }
 
-/// Rows [first, first + MB) of x against one tile: exact integer sums per group, then fma over the
-/// groups in sequence.
-template <class C, class S, int kParts, bool kWide, int MB>
-void int_rows(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, float* out,
-              ptrdiff_t stride) {
-  F acc[MB];
-  COHORT_EACH_ROW(r) acc[r] = set1(0);
-  const std::byte* p = m.tile(tile);
+/// Rows [first, first + MB) of x against TB tiles from `tile` on: exact integer sums per group,
+/// then fma over the groups in sequence.
+template <class C, class S, int kParts, bool kWide, int TB, int MB>
+void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, float* out,
+               ptrdiff_t stride) {
+  constexpr int kEntry = kWide ? 2 * kGroup : kGroup;
+  F acc[TB][MB];
+  const std::byte* p[TB];
+  COHORT_EACH_TILE(t) {
+    p[t] = m.tile(tile + t);
+    COHORT_EACH_ROW(r) acc[t][r] = set1(0);
+  }
   const int zero = m.layout.zero;
+  const size_t group_bytes = m.group_bytes();
   const bool has_min = m.layout.has_min;
   const int groups = m.groups();
   for (int g = 0; g < groups; ++g) {
-    Codes w[8];
-    C::read(p, w);
-    p += C::kBytes;
     const ptrdiff_t at = g * x.rows + first;
-    const int8_t* codes = x.codes + at * (kWide ? 2 * kGroup : kGroup);
-    const int32_t* code_sums = x.sums + 2 * at;
-    const float* x_scales = x.scales + at;
-    const auto add_part = [&]<int part>(std::integral_constant<int, part>) {
-      const F scale = S::read(p);
-      p += S::kBytes;
-      I sums[MB];
-      COHORT_EACH_ROW(r) {
-        const int32_t* two = code_sums + 2 * r;
-        sums[r] = set1_i(-zero * (kParts == 2 ? two[part] : two[0] + two[1]));
+    const int8_t* codes = x.codes + at * kEntry;
+    COHORT_UNROLLED
+    for (int part = 0; part < kParts; ++part) {
+      const int begin = part * 8 / kParts, end = (part + 1) * 8 / kParts;
+      I sums[TB][MB];
+      if (kWide) {
+        COHORT_EACH_TILE(t) {
+          COHORT_EACH_ROW(r) sums[t][r] = set1_i(0);
+        }
+        add_dots<C, kEntry>(p, begin, end, codes, sums);
       }
-      dot_group<kWide, MB, part * 8 / kParts, (part + 1) * 8 / kParts>(w, codes, sums);
-      COHORT_EACH_ROW(r) acc[r] = fma(to_float(sums[r]), mul(scale, set1(x_scales[r])), acc[r]);
-    };
-    add_part(std::integral_constant<int, 0>{});
-    if constexpr (kParts == 2) add_part(std::integral_constant<int, 1>{});
-    if (has_min) {
-      const F min = S::read(p);
-      p += S::kBytes;
-      COHORT_EACH_ROW(r) acc[r] = fma(min, set1(x.scaled_sums[at + r]), acc[r]);
+      COHORT_EACH_ROW(r) {
+        const int32_t* two = x.sums + 2 * (at + r);
+        const I start = set1_i(-zero * (kParts == 2 ? two[part] : two[0] + two[1]));
+        COHORT_EACH_TILE(t) sums[t][r] = kWide ? add(times128(sums[t][r]), start) : start;
+      }
+      add_dots<C, kEntry>(p, begin, end, kWide ? codes + kGroup : codes, sums);
+      F scales[TB];
+      COHORT_EACH_TILE(t) scales[t] = S::read(p[t] + C::kBytes + part * S::kBytes);
+      COHORT_EACH_ROW(r) {
+        const F x_scale = set1(x.scales[at + r]);
+        COHORT_EACH_TILE(t) {
+          acc[t][r] = fma(to_float(sums[t][r]), mul(scales[t], x_scale), acc[t][r]);
+        }
+      }
+    }
+    COHORT_EACH_TILE(t) {
+      if (has_min) {
+        const F min = S::read(p[t] + C::kBytes + kParts * S::kBytes);
+        COHORT_EACH_ROW(r) acc[t][r] = fma(min, set1(x.scaled_sums[at + r]), acc[t][r]);
+      }
+      p[t] += group_bytes;
     }
   }
-  COHORT_EACH_ROW(r) store(out + r * stride, acc[r]);
+  COHORT_EACH_TILE(t) {
+    COHORT_EACH_ROW(r) store(out + r * stride + t * kTileRows, acc[t][r]);
+  }
 }
 
-/// Calls rows<MB> for blocks of kRowBlock, 4, 2 and 1 rows.
-template <class Rows>
-void in_row_blocks(int count, Rows rows) {
-  int r = 0;
-  for (; r + kRowBlock <= count; r += kRowBlock) {
-    rows(std::integral_constant<int, kRowBlock>{}, r);
-  }
-  if constexpr (kRowBlock > 4) {
-    if (r + 4 <= count) rows(std::integral_constant<int, 4>{}, r), r += 4;
-  }
-  if (r + 2 <= count) rows(std::integral_constant<int, 2>{}, r), r += 2;
-  if (r < count) rows(std::integral_constant<int, 1>{}, r);
+/// Calls block<TB, MB>(tile, row) until all tiles, at most kTileBlock, and rows are covered.
+template <class Block>
+void in_blocks(int tiles, int rows, Block block) {
+  const auto with_tiles = [&](auto tile_block, int tile) {
+    int r = 0;
+    for (; r + kRowBlock <= rows; r += kRowBlock) {
+      block(tile_block, std::integral_constant<int, kRowBlock>{}, tile, r);
+    }
+    if constexpr (kRowBlock > 4) {
+      if (r + 4 <= rows) block(tile_block, std::integral_constant<int, 4>{}, tile, r), r += 4;
+    }
+    if (r + 2 <= rows) block(tile_block, std::integral_constant<int, 2>{}, tile, r), r += 2;
+    if (r < rows) block(tile_block, std::integral_constant<int, 1>{}, tile, r);
+  };
+  // Few rows wait for memory, which streams best from one tile after the other.
+  const bool together = tiles == kTileBlock && rows >= 4;
+  if (together) return with_tiles(std::integral_constant<int, kTileBlock>{}, 0);
+  for (int t = 0; t < tiles; ++t) with_tiles(std::integral_constant<int, 1>{}, t);
 }
 
 /// Calls run(codes, scale, parts) with the readers of the matrix's layout.
@@ -232,17 +261,15 @@ void with_layout(const PackedMatrix& m, Run run) {
   }
 }
 
-void matmul_int(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, int count,
+void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, int first, int count,
                 float* out, ptrdiff_t stride) {
   with_layout(m, [&](auto codes, auto scale, auto parts) {
-    in_row_blocks(count, [&](auto block, int r) {
+    in_blocks(tiles.count, count, [&](auto tb, auto mb, int tile, int r) {
       using C = decltype(codes);
       using S = decltype(scale);
-      if (x.wide) {
-        int_rows<C, S, parts(), true, block()>(m, tile, x, first + r, out + r * stride, stride);
-      } else {
-        int_rows<C, S, parts(), false, block()>(m, tile, x, first + r, out + r * stride, stride);
-      }
+      const auto run = x.wide ? int_block<C, S, parts(), true, tb(), mb()>
+                              : int_block<C, S, parts(), false, tb(), mb()>;
+      run(m, tiles.first + tile, x, first + r, out + r * stride + tile * kTileRows, stride);
     });
   });
 }
@@ -256,14 +283,12 @@ void f32_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_strid
   const std::byte* p = m.tile(tile);
   const F zero = set1(static_cast<float>(m.layout.zero));
   for (int g = 0; g < m.groups(); ++g, p += m.group_bytes()) {
-    Codes w[8];
-    C::read(p, w);
     const std::byte* scales = p + C::kBytes;
     const F min = m.layout.has_min ? S::read(scales + kParts * S::kBytes) : set1(0);
     const int inputs = m.cols - g * kGroup < kGroup ? m.cols - g * kGroup : kGroup;
     for (int k = 0; k < inputs; ++k) {
       const F scale = S::read(scales + (k * kParts / kGroup) * S::kBytes);
-      const F weight = fma(scale, sub(to_float(code_at(w[k / 4], k % 4)), zero), min);
+      const F weight = fma(scale, sub(to_float(code_at(C::vector(p, k / 4), k % 4)), zero), min);
       COHORT_EACH_ROW(r) acc[r] = fma(weight, set1(x[r * x_stride + g * kGroup + k]), acc[r]);
     }
   }
@@ -283,26 +308,30 @@ void dense_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_str
   COHORT_EACH_ROW(r) store(out + r * stride, acc[r]);
 }
 
-void matmul_f32(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, int first,
-                int count, float* out, ptrdiff_t stride) {
-  in_row_blocks(count, [&](auto block, int r) {
+void matmul_f32(const PackedMatrix& m, TileSpan tiles, const float* x, ptrdiff_t x_stride,
+                int first, int count, float* out, ptrdiff_t stride) {
+  const auto rows = [&](auto mb, int tile, int r) {
     const float* in = x + (first + r) * x_stride;
-    float* to = out + r * stride;
+    float* to = out + r * stride + tile * kTileRows;
+    tile += tiles.first;
     if (!m.dense) {
       return with_layout(m, [&](auto codes, auto scale, auto parts) {
-        f32_rows<decltype(codes), decltype(scale), parts(), block()>(m, tile, in, x_stride, to,
-                                                                     stride);
+        f32_rows<decltype(codes), decltype(scale), parts(), mb()>(m, tile, in, x_stride, to,
+                                                                  stride);
       });
     }
     switch (m.element) {
       case CodeType::kF16:
-        return dense_rows<ScaleF16, block()>(m, tile, in, x_stride, to, stride);
+        return dense_rows<ScaleF16, mb()>(m, tile, in, x_stride, to, stride);
       case CodeType::kBF16:
-        return dense_rows<ScaleBF16, block()>(m, tile, in, x_stride, to, stride);
+        return dense_rows<ScaleBF16, mb()>(m, tile, in, x_stride, to, stride);
       default:
-        return dense_rows<ScaleF32, block()>(m, tile, in, x_stride, to, stride);
+        return dense_rows<ScaleF32, mb()>(m, tile, in, x_stride, to, stride);
     }
-  });
+  };
+  for (int tile = 0; tile < tiles.count; ++tile) {
+    in_blocks(1, count, [&](auto, auto mb, int, int r) { rows(mb, tile, r); });
+  }
 }
 
 // ---- elementwise ----

@@ -17,7 +17,8 @@ namespace cohort::kernels::cpu {
 namespace scalar {
 namespace {
 
-constexpr int kRowBlock = 4;  // rows of x that share one pass over a tile
+// Rows of x and tiles that share one pass.
+constexpr int kRowBlock = 4, kTileBlock = 1;
 
 #include "kernels/cpu/lanes_scalar.inl"
 
