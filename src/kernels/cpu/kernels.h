@@ -16,15 +16,23 @@ namespace cohort::kernels::cpu {
 
 enum class Activation { kSilu, kGeluTanh };
 
-/// Activation rows as integers per group of 32: x ~ scale * code, |code| <= 127; or, with `low`, a
-/// code of 15 bits in two bytes: 128 * code + low. Sums are of whole codes.
+/// Activation rows as integers per group of 32: x ~ scale * code, |code| <= 127; or, if wide, codes
+/// of 15 bits in two bytes: 128 * high + low, |low| <= 64. By group, so that rows which pass a tile
+/// together lie side by side. Sums are of whole codes.
 struct QuantizedRows {
-  int8_t* codes;       // [rows, groups * 32], 0 beyond cols
-  int8_t* low;         // [rows, groups * 32] in [-64, 64], or null
-  float* scales;       // [rows, groups]
-  int32_t* sums;       // [rows, groups * 2] sum of each 16 codes
-  float* scaled_sums;  // [rows, groups] scale * (sum of 32 codes)
-  ptrdiff_t groups;
+  int8_t* codes;       // [groups, rows, 32], or [groups, rows, {high, low}, 32]; 0 beyond cols
+  float* scales;       // [groups, rows]
+  int32_t* sums;       // [groups, rows, 2] of each 16 codes
+  float* scaled_sums;  // [groups, rows] scale * (sum of 32 codes)
+  int groups;
+  ptrdiff_t rows;
+  bool wide;
+};
+
+/// Tiles of a matrix that are multiplied together: 1 or 2, the outputs of both side by side.
+struct TileSpan {
+  int first;
+  int count;
 };
 
 /// Raised with every change that lets a kernel give other bits: saved state is bound to it.
@@ -73,10 +81,10 @@ struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   /// Fills row `row` of `out` from x[n].
   void (*quantize)(const float* x, int n, ptrdiff_t row, const QuantizedRows& out);
-  /// out[r * stride + lane] = matrix tile row `lane` . x row (first + r), r in [0, count)
-  void (*matmul_int)(const PackedMatrix& matrix, int tile, const QuantizedRows& x, int first,
+  /// out[r * stride + lane] = row `lane` of the tiles . x row (first + r), r in [0, count)
+  void (*matmul_int)(const PackedMatrix& matrix, TileSpan tiles, const QuantizedRows& x, int first,
                      int count, float* out, ptrdiff_t stride);
-  void (*matmul_f32)(const PackedMatrix& matrix, int tile, const float* x, ptrdiff_t x_stride,
+  void (*matmul_f32)(const PackedMatrix& matrix, TileSpan tiles, const float* x, ptrdiff_t x_stride,
                      int first, int count, float* out, ptrdiff_t stride);
   /// out[i] = activation(gate[i]) * up[i]
   void (*gate)(Activation activation, const float* gate, const float* up, int n, float* out);

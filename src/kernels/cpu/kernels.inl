@@ -14,9 +14,10 @@ inline float sum_lanes(F a) {
 inline float max_lanes(F a) {
   float v[16];
   store(v, a);
-  float largest = v[0];
-  for (int i = 1; i < 16; ++i) largest = v[i] > largest ? v[i] : largest;
-  return largest;
+  for (int width = 8; width >= 1; width /= 2) {
+    for (int i = 0; i < width; ++i) v[i] = v[i + width] > v[i] ? v[i + width] : v[i];
+  }
+  return v[0];
 }
 
 /// exp for x <= 88; 0 below -87. Relative error < 2e-7; exp(0) is exactly 1.
@@ -68,37 +69,35 @@ void rms_norm(const float* x, const float* weight, float eps, int n, float* out)
   }
 }
 
-/// Nearest integers of x * inverse in [-limit, limit]. Defined for NaN and infinite activations,
-/// too: what they turn into is arbitrary, but the same everywhere.
-inline void round_group(F a, F b, float inverse, float limit, int* out) {
-  float rounded[kGroup];
-  store(rounded, round_even(mul(a, set1(inverse))));
-  store(rounded + 16, round_even(mul(b, set1(inverse))));
-  for (int i = 0; i < kGroup; ++i) {
-    const float v = rounded[i] > -limit ? (rounded[i] < limit ? rounded[i] : limit) : -limit;
-    out[i] = static_cast<int>(v);
+/// The codes of sixteen activations; their low bytes go behind kGroup high ones if they are wide.
+/// Defined for NaN and infinities, too: what they turn into is arbitrary, but the same everywhere.
+///   returns  the sum of the codes
+inline int32_t quantize_half(F x, float inverse, float limit, bool wide, int8_t* out) {
+  const F whole = round_even(mul(x, set1(inverse)));
+  const I code = to_int(min(max(whole, set1(-limit)), set1(limit)));
+  if (wide) {
+    const I high = divide128(add(code, set1_i(64)));
+    store_bytes(out, high);
+    store_bytes(out + kGroup, sub(code, times128(high)));
+  } else {
+    store_bytes(out, code);
   }
+  return sum_lanes(code);
 }
 
 void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
-  const float limit = out.low != nullptr ? 127.0f * 128.0f : 127.0f;
+  const float limit = out.wide ? 127.0f * 128.0f : 127.0f;
   for (int g = 0; g < out.groups; ++g) {
-    const ptrdiff_t at = row * out.groups + g;
+    const ptrdiff_t at = g * out.rows + row;
     const int left = n - g * kGroup;
     const F a = load_part(x + g * kGroup, left);
     const F b = left > 16 ? load_part(x + g * kGroup + 16, left - 16) : set1(0);
     const float peak = max_lanes(max(max(a, sub(set1(0), a)), max(b, sub(set1(0), b))));
-    int codes[kGroup];
-    round_group(a, b, peak > 0 ? limit / peak : 0.0f, limit, codes);
+    const float inverse = peak > 0 ? limit / peak : 0.0f;
+    int8_t* codes = out.codes + at * (out.wide ? 2 * kGroup : kGroup);
     int32_t* sums = out.sums + 2 * at;
-    sums[0] = sums[1] = 0;
-    for (int i = 0; i < kGroup; ++i) sums[i / 16] += codes[i];
-    for (int i = 0; i < kGroup; ++i) {
-      // 128 * high + low, |low| <= 64.
-      const int high = out.low != nullptr ? (codes[i] + 64) >> 7 : codes[i];
-      out.codes[at * kGroup + i] = static_cast<int8_t>(high);
-      if (out.low != nullptr) out.low[at * kGroup + i] = static_cast<int8_t>(codes[i] - 128 * high);
-    }
+    sums[0] = quantize_half(a, inverse, limit, out.wide, codes);
+    sums[1] = quantize_half(b, inverse, limit, out.wide, codes + 16);
     out.scales[at] = peak / limit;
     out.scaled_sums[at] = out.scales[at] * static_cast<float>(sums[0] + sums[1]);
   }
@@ -119,94 +118,129 @@ struct ScaleBF16 {
   static F read(const std::byte* p) { return load_bf16(p); }
 };
 
+/// Vector j of a group: inputs 4 j to 4 j + 3 of sixteen outputs.
 struct CodesU4 {
   static constexpr size_t kBytes = 256;
-  static void read(const std::byte* p, Codes* w) {
-    for (int j = 0; j < 4; ++j) {
-      const Codes pair = load_codes(reinterpret_cast<const uint8_t*>(p) + j * 64);
-      w[j] = low_nibbles(pair);
-      w[j + 4] = high_nibbles(pair);
-    }
+  static Codes vector(const std::byte* p, int j) {
+    const Codes pair = load_codes(reinterpret_cast<const uint8_t*>(p) + j % 4 * 64);
+    return j < 4 ? low_nibbles(pair) : high_nibbles(pair);
   }
 };
 struct CodesU8 {
   static constexpr size_t kBytes = 512;
-  static void read(const std::byte* p, Codes* w) {
-    for (int j = 0; j < 8; ++j) w[j] = load_codes(reinterpret_cast<const uint8_t*>(p) + j * 64);
+  static Codes vector(const std::byte* p, int j) {
+    return load_codes(reinterpret_cast<const uint8_t*>(p) + j * 64);
   }
 };
 
-/// codes . weights of `count` vectors from `begin`, both bytes of a code if kWide; exact.
-template <bool kWide>
-inline I dot_group(const Codes* w, const int8_t* codes, const int8_t* low, int begin, int end,
-                   I sum) {
-  if constexpr (kWide) {
-    I high = set1_i(0);
-    for (int j = begin; j < end; ++j) high = dot4(high, w[j], codes + 4 * j);
-    for (int j = begin; j < end; ++j) sum = dot4(sum, w[j], low + 4 * j);
-    return add(sum, times128(high));
-  } else {
-    I other = set1_i(0);  // two chains: the latency of one would show with a single row
-    for (int j = begin; j < end; j += 2) {
-      sum = dot4(sum, w[j], codes + 4 * j);
-      other = dot4(other, w[j + 1], codes + 4 * j + 4);
+// Loops over a block of tiles and rows are unrolled and their arrays in registers, so that the
+// chains of all of them run side by side.
+#define COHORT_UNROLLED _Pragma("GCC unroll 8")
+#define COHORT_EACH_TILE(t) COHORT_UNROLLED for (int t = 0; t < TB; ++t)
+#define COHORT_EACH_ROW(r) COHORT_UNROLLED for (int r = 0; r < MB; ++r)
+
+/// sums[t][r] += codes . weights in the vectors [begin, end) of a group of TB tiles and MB rows of
+/// x, whose entries lie kEntry bytes apart; exact.
+template <class C, int kEntry, int TB, int MB>
+inline void add_dots(const std::byte* const* tiles, int begin, int end, const int8_t* x,
+                     I (&sums)[TB][MB]) {
+  constexpr bool kFew = TB * MB < 8;  // so few that the latency of one chain each would show
+  I odd[TB][MB];
+  COHORT_EACH_TILE(t) {
+    COHORT_EACH_ROW(r) odd[t][r] = set1_i(0);
+  }
+  COHORT_UNROLLED
+  for (int j = begin; j < end; ++j) {
+    Codes codes[TB];
+    COHORT_EACH_TILE(t) codes[t] = C::vector(tiles[t], j);
+    COHORT_EACH_ROW(r) {
+      COHORT_EACH_TILE(t) {
+        I& sum = kFew && j % 2 == 1 ? odd[t][r] : sums[t][r];
+        sum = dot4(sum, codes[t], x + r * kEntry + 4 * j);
+      }
     }
-    return add(sum, other);
+  }
+  if (!kFew) return;
+  COHORT_EACH_TILE(t) {
+    COHORT_EACH_ROW(r) sums[t][r] = add(sums[t][r], odd[t][r]);
   }
 }
 
-/// Rows [first, first + MB) of x against one tile: exact integer sums per group, then fma over the
-/// groups in sequence.
-template <class C, class S, int kParts, bool kWide, int MB>
-void int_rows(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, float* out,
-              ptrdiff_t stride) {
-  F acc[MB];
-  for (int r = 0; r < MB; ++r) acc[r] = set1(0);
-  const std::byte* p = m.tile(tile);
+/// Rows [first, first + MB) of x against TB tiles from `tile` on: exact integer sums per group,
+/// then fma over the groups in sequence.
+template <class C, class S, int kParts, bool kWide, int TB, int MB>
+void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, float* out,
+               ptrdiff_t stride) {
+  constexpr int kEntry = kWide ? 2 * kGroup : kGroup;
+  F acc[TB][MB];
+  const std::byte* p[TB];
+  COHORT_EACH_TILE(t) {
+    p[t] = m.tile(tile + t);
+    COHORT_EACH_ROW(r) acc[t][r] = set1(0);
+  }
   const int zero = m.layout.zero;
+  const size_t group_bytes = m.group_bytes();
   const bool has_min = m.layout.has_min;
   const int groups = m.groups();
   for (int g = 0; g < groups; ++g) {
-    Codes w[8];
-    C::read(p, w);
-    p += C::kBytes;
-    F scale[kParts];
-    for (int part = 0; part < kParts; ++part, p += S::kBytes) scale[part] = S::read(p);
-    for (int r = 0; r < MB; ++r) {
-      const ptrdiff_t at = (first + r) * x.groups + g;
-      const F x_scale = set1(x.scales[at]);
-      const int8_t* low = kWide ? x.low + at * kGroup : nullptr;
-      for (int part = 0; part < kParts; ++part) {
-        const int32_t* sums = x.sums + 2 * at;
-        const I start = set1_i(-zero * (kParts == 2 ? sums[part] : sums[0] + sums[1]));
-        const I sum = dot_group<kWide>(w, x.codes + at * kGroup, low, part * 8 / kParts,
-                                       (part + 1) * 8 / kParts, start);
-        acc[r] = fma(to_float(sum), mul(scale[part], x_scale), acc[r]);
+    const ptrdiff_t at = g * x.rows + first;
+    const int8_t* codes = x.codes + at * kEntry;
+    COHORT_UNROLLED
+    for (int part = 0; part < kParts; ++part) {
+      const int begin = part * 8 / kParts, end = (part + 1) * 8 / kParts;
+      I sums[TB][MB];
+      if (kWide) {
+        COHORT_EACH_TILE(t) {
+          COHORT_EACH_ROW(r) sums[t][r] = set1_i(0);
+        }
+        add_dots<C, kEntry>(p, begin, end, codes, sums);
+      }
+      COHORT_EACH_ROW(r) {
+        const int32_t* two = x.sums + 2 * (at + r);
+        const I start = set1_i(-zero * (kParts == 2 ? two[part] : two[0] + two[1]));
+        COHORT_EACH_TILE(t) sums[t][r] = kWide ? add(times128(sums[t][r]), start) : start;
+      }
+      add_dots<C, kEntry>(p, begin, end, kWide ? codes + kGroup : codes, sums);
+      F scales[TB];
+      COHORT_EACH_TILE(t) scales[t] = S::read(p[t] + C::kBytes + part * S::kBytes);
+      COHORT_EACH_ROW(r) {
+        const F x_scale = set1(x.scales[at + r]);
+        COHORT_EACH_TILE(t) {
+          acc[t][r] = fma(to_float(sums[t][r]), mul(scales[t], x_scale), acc[t][r]);
+        }
       }
     }
-    if (has_min) {
-      const F min = S::read(p);
-      p += S::kBytes;
-      for (int r = 0; r < MB; ++r) {
-        acc[r] = fma(min, set1(x.scaled_sums[(first + r) * x.groups + g]), acc[r]);
+    COHORT_EACH_TILE(t) {
+      if (has_min) {
+        const F min = S::read(p[t] + C::kBytes + kParts * S::kBytes);
+        COHORT_EACH_ROW(r) acc[t][r] = fma(min, set1(x.scaled_sums[at + r]), acc[t][r]);
       }
+      p[t] += group_bytes;
     }
   }
-  for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
+  COHORT_EACH_TILE(t) {
+    COHORT_EACH_ROW(r) store(out + r * stride + t * kTileRows, acc[t][r]);
+  }
 }
 
-/// Calls rows<MB> for blocks of kRowBlock, 4, 2 and 1 rows.
-template <class Rows>
-void in_row_blocks(int count, Rows rows) {
-  int r = 0;
-  for (; r + kRowBlock <= count; r += kRowBlock) {
-    rows(std::integral_constant<int, kRowBlock>{}, r);
-  }
-  if constexpr (kRowBlock > 4) {
-    if (r + 4 <= count) rows(std::integral_constant<int, 4>{}, r), r += 4;
-  }
-  if (r + 2 <= count) rows(std::integral_constant<int, 2>{}, r), r += 2;
-  if (r < count) rows(std::integral_constant<int, 1>{}, r);
+/// Calls block<TB, MB>(tile, row) until all tiles, at most kTileBlock, and rows are covered.
+template <class Block>
+void in_blocks(int tiles, int rows, Block block) {
+  const auto with_tiles = [&](auto tile_block, int tile) {
+    int r = 0;
+    for (; r + kRowBlock <= rows; r += kRowBlock) {
+      block(tile_block, std::integral_constant<int, kRowBlock>{}, tile, r);
+    }
+    if constexpr (kRowBlock > 4) {
+      if (r + 4 <= rows) block(tile_block, std::integral_constant<int, 4>{}, tile, r), r += 4;
+    }
+    if (r + 2 <= rows) block(tile_block, std::integral_constant<int, 2>{}, tile, r), r += 2;
+    if (r < rows) block(tile_block, std::integral_constant<int, 1>{}, tile, r);
+  };
+  // Few rows wait for memory, which streams best from one tile after the other.
+  const bool together = tiles == kTileBlock && rows >= 4;
+  if (together) return with_tiles(std::integral_constant<int, kTileBlock>{}, 0);
+  for (int t = 0; t < tiles; ++t) with_tiles(std::integral_constant<int, 1>{}, t);
 }
 
 /// Calls run(codes, scale, parts) with the readers of the matrix's layout.
@@ -227,17 +261,15 @@ void with_layout(const PackedMatrix& m, Run run) {
   }
 }
 
-void matmul_int(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, int count,
+void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, int first, int count,
                 float* out, ptrdiff_t stride) {
   with_layout(m, [&](auto codes, auto scale, auto parts) {
-    in_row_blocks(count, [&](auto block, int r) {
+    in_blocks(tiles.count, count, [&](auto tb, auto mb, int tile, int r) {
       using C = decltype(codes);
       using S = decltype(scale);
-      if (x.low != nullptr) {
-        int_rows<C, S, parts(), true, block()>(m, tile, x, first + r, out + r * stride, stride);
-      } else {
-        int_rows<C, S, parts(), false, block()>(m, tile, x, first + r, out + r * stride, stride);
-      }
+      const auto run = x.wide ? int_block<C, S, parts(), true, tb(), mb()>
+                              : int_block<C, S, parts(), false, tb(), mb()>;
+      run(m, tiles.first + tile, x, first + r, out + r * stride + tile * kTileRows, stride);
     });
   });
 }
@@ -247,59 +279,59 @@ template <class C, class S, int kParts, int MB>
 void f32_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, float* out,
               ptrdiff_t stride) {
   F acc[MB];
-  for (int r = 0; r < MB; ++r) acc[r] = set1(0);
+  COHORT_EACH_ROW(r) acc[r] = set1(0);
   const std::byte* p = m.tile(tile);
   const F zero = set1(static_cast<float>(m.layout.zero));
   for (int g = 0; g < m.groups(); ++g, p += m.group_bytes()) {
-    Codes w[8];
-    C::read(p, w);
     const std::byte* scales = p + C::kBytes;
     const F min = m.layout.has_min ? S::read(scales + kParts * S::kBytes) : set1(0);
     const int inputs = m.cols - g * kGroup < kGroup ? m.cols - g * kGroup : kGroup;
     for (int k = 0; k < inputs; ++k) {
       const F scale = S::read(scales + (k * kParts / kGroup) * S::kBytes);
-      const F weight = fma(scale, sub(to_float(code_at(w[k / 4], k % 4)), zero), min);
-      for (int r = 0; r < MB; ++r) {
-        acc[r] = fma(weight, set1(x[r * x_stride + g * kGroup + k]), acc[r]);
-      }
+      const F weight = fma(scale, sub(to_float(code_at(C::vector(p, k / 4), k % 4)), zero), min);
+      COHORT_EACH_ROW(r) acc[r] = fma(weight, set1(x[r * x_stride + g * kGroup + k]), acc[r]);
     }
   }
-  for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
+  COHORT_EACH_ROW(r) store(out + r * stride, acc[r]);
 }
 
 template <class S, int MB>
 void dense_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, float* out,
                 ptrdiff_t stride) {
   F acc[MB];
-  for (int r = 0; r < MB; ++r) acc[r] = set1(0);
+  COHORT_EACH_ROW(r) acc[r] = set1(0);
   const std::byte* p = m.tile(tile);
   for (int k = 0; k < m.cols; ++k, p += S::kBytes) {
     const F weight = S::read(p);
-    for (int r = 0; r < MB; ++r) acc[r] = fma(weight, set1(x[r * x_stride + k]), acc[r]);
+    COHORT_EACH_ROW(r) acc[r] = fma(weight, set1(x[r * x_stride + k]), acc[r]);
   }
-  for (int r = 0; r < MB; ++r) store(out + r * stride, acc[r]);
+  COHORT_EACH_ROW(r) store(out + r * stride, acc[r]);
 }
 
-void matmul_f32(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, int first,
-                int count, float* out, ptrdiff_t stride) {
-  in_row_blocks(count, [&](auto block, int r) {
+void matmul_f32(const PackedMatrix& m, TileSpan tiles, const float* x, ptrdiff_t x_stride,
+                int first, int count, float* out, ptrdiff_t stride) {
+  const auto rows = [&](auto mb, int tile, int r) {
     const float* in = x + (first + r) * x_stride;
-    float* to = out + r * stride;
+    float* to = out + r * stride + tile * kTileRows;
+    tile += tiles.first;
     if (!m.dense) {
       return with_layout(m, [&](auto codes, auto scale, auto parts) {
-        f32_rows<decltype(codes), decltype(scale), parts(), block()>(m, tile, in, x_stride, to,
-                                                                     stride);
+        f32_rows<decltype(codes), decltype(scale), parts(), mb()>(m, tile, in, x_stride, to,
+                                                                  stride);
       });
     }
     switch (m.element) {
       case CodeType::kF16:
-        return dense_rows<ScaleF16, block()>(m, tile, in, x_stride, to, stride);
+        return dense_rows<ScaleF16, mb()>(m, tile, in, x_stride, to, stride);
       case CodeType::kBF16:
-        return dense_rows<ScaleBF16, block()>(m, tile, in, x_stride, to, stride);
+        return dense_rows<ScaleBF16, mb()>(m, tile, in, x_stride, to, stride);
       default:
-        return dense_rows<ScaleF32, block()>(m, tile, in, x_stride, to, stride);
+        return dense_rows<ScaleF32, mb()>(m, tile, in, x_stride, to, stride);
     }
-  });
+  };
+  for (int tile = 0; tile < tiles.count; ++tile) {
+    in_blocks(1, count, [&](auto, auto mb, int, int r) { rows(mb, tile, r); });
+  }
 }
 
 // ---- elementwise ----

@@ -75,8 +75,31 @@ inline I add(I x, I y) {
 inline I times128(I x) {
   return {_mm256_slli_epi32(x.a, 7), _mm256_slli_epi32(x.b, 7)};
 }
+inline I divide128(I x) {  // rounding down
+  return {_mm256_srai_epi32(x.a, 7), _mm256_srai_epi32(x.b, 7)};
+}
+inline I sub(I x, I y) {
+  return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
+}
+inline int32_t sum_lanes(I x) {
+  int32_t lanes[8], sum = 0;
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), _mm256_add_epi32(x.a, x.b));
+  for (int32_t lane : lanes) sum += lane;
+  return sum;
+}
 inline F to_float(I x) {
   return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
+}
+inline I to_int(F x) {  // whole numbers
+  return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)};
+}
+/// Sixteen bytes of lanes in [-128, 127].
+inline void store_bytes(int8_t* p, I x) {
+  // Packing goes by halves of a register; the permutation puts these in order.
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
+  const __m128i bytes =
+      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
 /// Sixteen rows x four consecutive unsigned 8-bit codes.

@@ -66,8 +66,24 @@ inline I add(I a, I b) {
 inline I times128(I a) {
   return {_mm512_slli_epi32(a.v, 7)};
 }
+inline I divide128(I a) {  // rounding down
+  return {_mm512_srai_epi32(a.v, 7)};
+}
+inline I sub(I a, I b) {
+  return {_mm512_sub_epi32(a.v, b.v)};
+}
+inline int32_t sum_lanes(I a) {
+  return _mm512_reduce_add_epi32(a.v);
+}
 inline F to_float(I a) {
   return {_mm512_cvtepi32_ps(a.v)};
+}
+inline I to_int(F a) {  // whole numbers
+  return {_mm512_cvtps_epi32(a.v)};
+}
+/// Sixteen bytes of lanes in [-128, 127].
+inline void store_bytes(int8_t* p, I a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
 }
 
 /// Sixteen rows x four consecutive unsigned 8-bit codes.

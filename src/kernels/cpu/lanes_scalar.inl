@@ -88,8 +88,30 @@ inline I times128(I a) {
   for (int32_t& lane : a.v) lane *= 128;
   return a;
 }
+inline I divide128(I a) {  // rounding down
+  for (int32_t& lane : a.v) lane >>= 7;
+  return a;
+}
+inline I sub(I a, I b) {
+  for (int i = 0; i < 16; ++i) a.v[i] -= b.v[i];
+  return a;
+}
+inline int32_t sum_lanes(I a) {
+  int32_t sum = 0;
+  for (int32_t lane : a.v) sum += lane;
+  return sum;
+}
 inline F to_float(I a) {
   return each([&](int i) { return static_cast<float>(a.v[i]); });
+}
+inline I to_int(F a) {  // whole numbers
+  I out;
+  for (int i = 0; i < 16; ++i) out.v[i] = static_cast<int32_t>(a.v[i]);
+  return out;
+}
+/// Sixteen bytes of lanes in [-128, 127].
+inline void store_bytes(int8_t* p, I a) {
+  for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(a.v[i]);
 }
 
 /// Sixteen rows x four consecutive unsigned 8-bit codes.

@@ -6,6 +6,8 @@ namespace cohort::kernels::cpu {
 namespace {
 
 constexpr int kRowsPerItem = 64;  // x rows of an item stay in L2 while its tiles pass by
+constexpr int kTilesTogether = 2;
+constexpr int kColumns = kTilesTogether * kTileRows;  // of what is computed at a time
 
 /// The input in the forms that the step's matrices read.
 struct Input {
@@ -24,16 +26,17 @@ Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float*
       std::any_of(step.matrices.begin(), step.matrices.end(),
                   [&](const PackedMatrix* m) { return wants_integers(step, *m); });
   const auto n = static_cast<size_t>(rows);
-  const size_t codes = any_integers ? n * groups * kGroup : 0;
+  const bool wide = step.precision == Precision::kInt15;
+  const size_t entries = any_integers ? n * groups : 0;
   float* normed = nullptr;
-  QuantizedRows quantized{.groups = static_cast<ptrdiff_t>(groups)};
+  QuantizedRows quantized{
+      .groups = static_cast<int>(groups), .rows = static_cast<ptrdiff_t>(n), .wide = wide};
   ScratchPlan plan;
   plan.add(normed, step.norm != nullptr ? n * cols : 0);
-  plan.add(quantized.codes, codes);
-  if (step.precision == Precision::kInt15) plan.add(quantized.low, codes);
-  plan.add(quantized.scales, codes / kGroup);
-  plan.add(quantized.sums, codes / kGroup * 2);
-  plan.add(quantized.scaled_sums, codes / kGroup);
+  plan.add(quantized.codes, entries * kGroup * (wide ? 2 : 1));
+  plan.add(quantized.scales, entries);
+  plan.add(quantized.sums, entries * 2);
+  plan.add(quantized.scaled_sums, entries);
   plan.add(*sums, step.post_norm != nullptr ? n * step.outputs() : 0);
   plan.bind(cpu);
   const Kernels& k = cpu.kernels();
@@ -48,61 +51,63 @@ Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float*
   return {step.norm != nullptr ? normed : x, quantized};
 }
 
-/// Multiplies one tile and adds its bias: y[count][16].
-void tile_outputs(Cpu& cpu, const MatmulStep& step, const Input& input, size_t matrix, int tile,
-                  int first, int count, float* y) {
-  const PackedMatrix& m = *step.matrices[matrix];
-  if (wants_integers(step, m)) {
-    cpu.kernels().matmul_int(m, tile, input.quantized, first, count, y, kTileRows);
-  } else {
-    cpu.kernels().matmul_f32(m, tile, input.f32, step.cols(), first, count, y, kTileRows);
-  }
-  if (step.bias == nullptr) return;
-  const float* bias = step.bias + tile * kTileRows;
-  for (size_t i = 0; i < matrix; ++i) bias += step.matrices[i]->rows;
-  const int columns = std::min(kTileRows, m.rows - tile * kTileRows);
-  for (int r = 0; r < count; ++r) {
-    for (int c = 0; c < columns; ++c) y[r * kTileRows + c] += bias[c];
-  }
-}
-
-/// A tile of the output: which matrix, which of its tiles, where its first column goes.
-struct OutputTile {
+/// One or two tiles of the output: of which matrix, and where their first column goes.
+struct OutputTiles {
   size_t matrix;
-  int tile;
+  TileSpan tiles;
   int column;
   int columns;
 };
 
-std::vector<OutputTile> output_tiles(const MatmulStep& step) {
-  std::vector<OutputTile> tiles;
+/// Multiplies and adds the bias: y[count][kColumns].
+void multiply(Cpu& cpu, const MatmulStep& step, const Input& input, size_t matrix,
+              const OutputTiles& t, int first, int count, float* y) {
+  const PackedMatrix& m = *step.matrices[matrix];
+  if (wants_integers(step, m)) {
+    cpu.kernels().matmul_int(m, t.tiles, input.quantized, first, count, y, kColumns);
+  } else {
+    cpu.kernels().matmul_f32(m, t.tiles, input.f32, step.cols(), first, count, y, kColumns);
+  }
+  if (step.bias == nullptr) return;
+  const float* bias = step.bias + t.tiles.first * kTileRows;
+  for (size_t i = 0; i < matrix; ++i) bias += step.matrices[i]->rows;
+  for (int r = 0; r < count; ++r) {
+    for (int c = 0; c < t.columns; ++c) y[r * kColumns + c] += bias[c];
+  }
+}
+
+std::vector<OutputTiles> output_tiles(const MatmulStep& step) {
+  std::vector<OutputTiles> all;
   int offset = 0;
   const size_t matrices = step.epilogue == Epilogue::kGated ? 1 : step.matrices.size();
   for (size_t i = 0; i < matrices; ++i) {
     const PackedMatrix& m = *step.matrices[i];
-    for (int t = 0; t < m.tiles(); ++t) {
-      tiles.push_back({i, t, offset + t * kTileRows, std::min(kTileRows, m.rows - t * kTileRows)});
+    for (int t = 0; t < m.tiles(); t += kTilesTogether) {
+      all.push_back({i,
+                     {t, std::min(kTilesTogether, m.tiles() - t)},
+                     offset + t * kTileRows,
+                     std::min(kColumns, m.rows - t * kTileRows)});
     }
     offset += m.rows;
   }
-  return tiles;
+  return all;
 }
 
-void finish_tile(Cpu& cpu, const MatmulStep& step, const Input& input, const OutputTile& t,
-                 int first, int count, const float* residual, float* out) {
-  float y[kRowsPerItem * kTileRows];
-  tile_outputs(cpu, step, input, t.matrix, t.tile, first, count, y);
+void finish_tiles(Cpu& cpu, const MatmulStep& step, const Input& input, const OutputTiles& t,
+                  int first, int count, const float* residual, float* out) {
+  float y[kRowsPerItem * kColumns];
+  multiply(cpu, step, input, t.matrix, t, first, count, y);
   if (step.epilogue == Epilogue::kGated) {
-    float up[kRowsPerItem * kTileRows];
-    tile_outputs(cpu, step, input, 1, t.tile, first, count, up);
-    cpu.kernels().gate(step.activation, y, up, count * kTileRows, y);
+    float up[kRowsPerItem * kColumns];
+    multiply(cpu, step, input, 1, t, first, count, up);
+    cpu.kernels().gate(step.activation, y, up, count * kColumns, y);
   }
   const int outputs = step.outputs();
   const bool add = step.epilogue == Epilogue::kResidual && step.post_norm == nullptr;
   for (int r = 0; r < count; ++r) {
     const ptrdiff_t at = static_cast<ptrdiff_t>(first + r) * outputs + t.column;
     for (int c = 0; c < t.columns; ++c) {
-      out[at + c] = add ? residual[at + c] + y[r * kTileRows + c] : y[r * kTileRows + c];
+      out[at + c] = add ? residual[at + c] + y[r * kColumns + c] : y[r * kColumns + c];
     }
   }
 }
@@ -120,7 +125,7 @@ void matmul(Cpu& cpu, const MatmulStep& step, const float* x, const float* resid
   float* sums = nullptr;
   const Input input = prepare(cpu, step, x, rows, &sums);
   float* target = step.post_norm != nullptr ? sums : out;
-  const std::vector<OutputTile> tiles = output_tiles(step);
+  const std::vector<OutputTiles> tiles = output_tiles(step);
   const auto threads = static_cast<size_t>(cpu.pool().size());
   const size_t row_items = (static_cast<size_t>(rows) + kRowsPerItem - 1) / kRowsPerItem;
   // A few items a thread: enough to balance, not so many that claiming them shows.
@@ -132,7 +137,7 @@ void matmul(Cpu& cpu, const MatmulStep& step, const float* x, const float* resid
     const size_t begin = item % tile_items * tiles_per_item;
     const size_t end = std::min(tiles.size(), begin + tiles_per_item);
     for (size_t t = begin; t < end; ++t) {
-      finish_tile(cpu, step, input, tiles[t], first, count, residual, target);
+      finish_tiles(cpu, step, input, tiles[t], first, count, residual, target);
     }
   });
   if (step.post_norm == nullptr) return;

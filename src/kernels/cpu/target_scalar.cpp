@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/cpu/encodings/turboquant.h"
 #include "kernels/cpu/kernels.h"
@@ -16,7 +17,8 @@ namespace cohort::kernels::cpu {
 namespace scalar {
 namespace {
 
-constexpr int kRowBlock = 4;  // rows of x that share one pass over a tile
+// Rows of x and tiles that share one pass.
+constexpr int kRowBlock = 4, kTileBlock = 1;
 
 #include "kernels/cpu/lanes_scalar.inl"
 
