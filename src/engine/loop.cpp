@@ -41,7 +41,7 @@ Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu:
       context_{tokenizer, end_tokens_, cpu.kernels(), has_exact_state(layers)},
       options_(std::move(options)),
       stats_(stats),
-      memory_(std::move(layers), pool_bytes(options_)),
+      memory_(std::move(layers), pool_bytes(options_), forward.block_copy()),
       prefixes_(options_.prompt_cache_bytes),
       ssd_(options_.ssd ? std::make_unique<store::SsdStore>(*options_.ssd) : nullptr),
       budget_(options_.budget) {
