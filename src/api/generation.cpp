@@ -29,8 +29,8 @@ std::string resolve_model(const std::optional<std::string>& asked, const serving
   if (!asked) return info.ids.front();
   if (std::ranges::find(info.ids, *asked) != info.ids.end()) return *asked;
   throw Error(ErrorKind::kNotFound,
-              fmt::format("the model {} does not exist; this server has {}", quoted(*asked),
-                          quoted(info.ids.front())),
+              fmt::format("the model {} does not exist; this server has {}", in_quotes(*asked),
+                          in_quotes(info.ids.front())),
               "model", "model_not_found");
 }
 

@@ -36,7 +36,7 @@ int32_t read_token_id(std::string_view key, std::string_view name, int32_t vocab
       error == std::errc() && end == key.data() + key.size() && fmt::format_int(id).str() == key;
   if (!canonical || id < 0 || id >= vocab_size) {
     refuse(name, fmt::format("{} has the key {}: keys must be token ids from 0 to {}", name,
-                             quoted(key), vocab_size - 1));
+                             in_quotes(key), vocab_size - 1));
   }
   return id;
 }
@@ -185,10 +185,10 @@ void read_stream_options(const Reading& reading) {
     } else if (key == "include_obfuscation" || key == "continuous_usage_stats") {
       if (read_bool(value, name)) refuse_unsupported(name, fmt::format("{} must be false", name));
     } else {
-      refuse(
-          name,
-          fmt::format("unknown field {} in stream_options; supported: include_usage", quoted(key)),
-          "unknown_parameter");
+      refuse(name,
+             fmt::format("unknown field {} in stream_options; supported: include_usage",
+                         in_quotes(key)),
+             "unknown_parameter");
     }
   }
 }
@@ -269,7 +269,7 @@ Draft read_fields(const json::object& body, std::span<const Field> own,
     } else if (!accept_harmless(name, value)) {
       throw Error(
           ErrorKind::kInvalidRequest,
-          fmt::format("unknown field {}; supported: {}", quoted(name), supported_names(own)),
+          fmt::format("unknown field {}; supported: {}", in_quotes(name), supported_names(own)),
           std::string(shortened(name)), "unknown_parameter");
     }
   }

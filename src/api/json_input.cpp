@@ -26,7 +26,7 @@ std::string_view shortened(std::string_view text) {
   return text.substr(0, end);
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   const std::string_view start = shortened(text);
   return fmt::format("'{}{}'", start, start.size() < text.size() ? "..." : "");
 }

@@ -18,7 +18,7 @@ namespace cohort::api {
 /// The beginning of what a client sent: at most 64 bytes, cut between characters.
 std::string_view shortened(std::string_view text);
 /// The same for a message, in quotes.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 /// Parses a request body.
 ///   returns  its object; of two equal keys the last one counts

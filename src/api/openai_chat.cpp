@@ -23,7 +23,7 @@ void read_role(const json::value& value, const std::string& name, prompt::Messag
   }
   if (std::ranges::find(kRoles, role) == std::end(kRoles)) {
     refuse(name, fmt::format("{} is {}; supported: system, developer, user, assistant", name,
-                             quoted(role)));
+                             in_quotes(role)));
   }
   message.role = role;
 }
@@ -36,7 +36,7 @@ std::string_view read_part(const json::value& part, const std::string& name) {
   if (!type) refuse(type_name, type_name + " is required", "missing_required_parameter");
   if (read_text(*type, type_name) != "text") {
     refuse_unsupported(type_name, fmt::format("{} is {}; this model takes only 'text'", type_name,
-                                              quoted(type->get_string())));
+                                              in_quotes(type->get_string())));
   }
   const json::value* text = fields.if_contains("text");
   const std::string text_name = name + ".text";
@@ -44,7 +44,7 @@ std::string_view read_part(const json::value& part, const std::string& name) {
   for (const auto& [key, value] : fields) {
     // cache_control is a hint about caching that agents attach to parts.
     if (value.is_null() || key == "type" || key == "text" || key == "cache_control") continue;
-    refuse(name, fmt::format("unknown field {} in {}; supported: type, text", quoted(key), name),
+    refuse(name, fmt::format("unknown field {} in {}; supported: type, text", in_quotes(key), name),
            "unknown_parameter");
   }
   return read_text(*text, text_name);
@@ -92,7 +92,7 @@ prompt::Message read_message(const json::value& value, const std::string& name) 
     } else if (!is_empty_leftover(key, field)) {
       refuse_unsupported(
           field_name,
-          fmt::format("{} is not supported; supported: role, content, name", quoted(field_name)),
+          fmt::format("{} is not supported; supported: role, content, name", in_quotes(field_name)),
           "unknown_parameter");
     }
   }

@@ -8,6 +8,7 @@
 #include "app/commands.h"
 #include "app/loading.h"
 #include "base/error.h"
+#include "kernels/device.h"
 #include "model/checkpoint.h"
 #include "model/feed.h"
 
@@ -32,7 +33,7 @@ void forward(model::Model& model, const model::TokenGroup& group) {
 
 /// Times one prompt and one answer of arbitrary tokens, after a warm-up, without an engine.
 int run_bench(const Settings& settings, const BenchOptions& options) {
-  mx::set_default_device(mx::Device::cpu);
+  kernels::use(settings.device);
   kernels::cpu::Cpu cpu(settings.threads);
   const std::string path = find_model(settings).path.string();
   const auto checkpoint = model::Checkpoint::open(path);
@@ -47,7 +48,7 @@ int run_bench(const Settings& settings, const BenchOptions& options) {
   for (int64_t i = 0; i < std::max<int64_t>(prefill, 16); ++i) {
     ids.push_back(static_cast<int32_t>((i * 7919 + 13) % model->shape().vocab_size));
   }
-  kv::KvMemory memory(model->shape().layers);
+  kv::KvMemory memory(model->shape().layers, SIZE_MAX, model->block_copy());
   const auto feed = [&](kv::RowCache& cache, int64_t tokens) {
     model::feed(cpu, cache, std::span(ids).first(static_cast<size_t>(tokens)),
                 prefill_chunk(settings),

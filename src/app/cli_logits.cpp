@@ -11,6 +11,7 @@
 #include "app/commands.h"
 #include "app/loading.h"
 #include "base/error.h"
+#include "kernels/device.h"
 #include "model/checkpoint.h"
 #include "model/feed.h"
 
@@ -88,7 +89,7 @@ void write_safetensors(OutputFile& file, const std::vector<NamedRows>& matrices)
 std::vector<NamedRows> feed(model::Model& model, kernels::cpu::Cpu& cpu,
                             const kv::RowPrecision& precision, std::span<const int32_t> ids,
                             int64_t chunk, bool hidden) {
-  kv::KvMemory memory(model.shape().layers);
+  kv::KvMemory memory(model.shape().layers, SIZE_MAX, model.block_copy());
   kv::RowCache cache = memory.new_row(precision);
   std::vector<NamedRows> out{{"logits", {}}};
   if (hidden) out.push_back({"embeddings", {}});
@@ -112,7 +113,7 @@ std::vector<NamedRows> feed(model::Model& model, kernels::cpu::Cpu& cpu,
 
 int run_logits(const Settings& settings, const LogitsOptions& options) {
   const std::vector<int32_t> ids = read_ids(options.ids_file);
-  mx::set_default_device(mx::Device::cpu);
+  kernels::use(settings.device);
   kernels::cpu::Cpu cpu(settings.threads);
   const std::string path = find_model(settings).path.string();
   const auto checkpoint = model::Checkpoint::open(path);

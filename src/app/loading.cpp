@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "kernels/device.h"
 
 namespace cohort::app {
 namespace {
@@ -36,7 +37,19 @@ int64_t prefill_chunk(const Settings& settings) {
 }
 
 model::LoadOptions load_options(const Settings& settings) {
-  return {.exact = settings.exact};
+  if (!kernels::has_host_blocks(settings.device)) {
+    const auto refuse = [](const char* flag) {
+      fail(ErrorKind::kInvalidRequest, "{} does not go with --device gpu, which {}", flag,
+           "keeps keys and values as they are and in its own memory");
+    };
+    if (settings.kv_quant != "off") refuse("--kv-quant");
+    if (settings.kv_quant_by_request) refuse("--kv-quant-by-request");
+    if (!settings.ssd_cache.empty()) refuse("--ssd-cache");
+  }
+  kernels::require(settings.device);
+  // MLX rounds what a GPU multiplies to TF32 unless this is 0; it looks once, at its first product.
+  if (settings.exact) ::setenv("MLX_ENABLE_TF32", "0", 1);
+  return {.exact = settings.exact, .device = settings.device};
 }
 
 namespace {

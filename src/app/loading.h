@@ -16,6 +16,9 @@ store::LocalModel find_model(const Settings& settings);
 /// Prompt tokens that a row is fed at a time.
 int64_t prefill_chunk(const Settings& settings);
 
+/// How the settings say to load the model; sets a variable of this process for MLX, so before there
+/// are other threads.
+///   throws  Error{kInvalidRequest} if there is no such device, or settings ask too much of it
 model::LoadOptions load_options(const Settings& settings);
 
 /// Whether only the scheme of the settings is asked for, or others may be, too.

@@ -11,6 +11,8 @@
 
 namespace cohort {
 
+/// What forwards run on. kPlain is for tests: what kGpu runs, but on the CPU.
+enum class Device { kCpu, kGpu, kPlain };
 enum class KvDtype { kBf16, kF32 };
 enum class LogLevel { kError, kWarn, kInfo, kDebug };
 

@@ -16,7 +16,7 @@ namespace cohort {
 
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   return boost::json::serialize(boost::json::value(text));
 }
 
@@ -64,7 +64,7 @@ std::string events_of(const TraceRecord& record, TraceClock::time_point zero,
                       const Threads& threads, uint64_t first_thread) {
   std::string text;
   const auto out = std::back_inserter(text);
-  const std::string title = quoted(record.route + " " + record.request_id);
+  const std::string title = in_quotes(record.route + " " + record.request_id);
   for (size_t i = 0; i < threads.count(); ++i) {
     fmt::format_to(out,
                    ",\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":{},"
@@ -72,13 +72,13 @@ std::string events_of(const TraceRecord& record, TraceClock::time_point zero,
                    first_thread + i, title);
   }
   const std::string ids = fmt::format("\"request_id\":{},\"trace_id\":\"{}\"",
-                                      quoted(record.request_id), record.trace_id);
+                                      in_quotes(record.request_id), record.trace_id);
   for (size_t i = 0; i < threads.spans().size(); ++i) {
     const Span& span = threads.spans()[i];
     fmt::format_to(out,
                    ",\n{{\"name\":{},\"ph\":\"X\",\"pid\":1,\"tid\":{},\"ts\":{:.3f},"
                    "\"dur\":{:.3f},\"args\":{{{}",
-                   quoted(span.name), first_thread + threads.threads()[i],
+                   in_quotes(span.name), first_thread + threads.threads()[i],
                    microseconds(span.begin - zero), microseconds(span.end - span.begin), ids);
     if (span.work_id != 0) fmt::format_to(out, ",\"work_id\":{}", span.work_id);
     if (span.batch != 0) fmt::format_to(out, ",\"batch\":{}", span.batch);

@@ -23,6 +23,8 @@ class Forward {
  public:
   virtual ~Forward() = default;
 
+  /// How the blocks of its rows are copied; see kv::KvMemory.  thread  any, before begin()
+  virtual kernels::cpu::BlockCopy block_copy() { return {}; }
   /// Once, before all other calls.
   virtual void begin() {}
   /// Feeds all groups in one pack. Their space is reserved; the caller commits, or repeats.

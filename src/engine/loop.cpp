@@ -41,7 +41,7 @@ Loop::Loop(Forward& forward, std::vector<kv::AnyLayerSpec> layers, kernels::cpu:
       context_{tokenizer, end_tokens_, cpu.kernels(), has_exact_state(layers)},
       options_(std::move(options)),
       stats_(stats),
-      memory_(std::move(layers), pool_bytes(options_)),
+      memory_(std::move(layers), pool_bytes(options_), forward.block_copy()),
       kept_(options_.prompt_cache_bytes, options_.now),
       prefixes_(kept_),
       objects_(kept_),

@@ -1,16 +1,18 @@
 #include "engine/model_forward.h"
 
+#include "kernels/device.h"
 #include "model/model.h"
 
 namespace cohort::engine {
 
 namespace mx = mlx::core;
 
+kernels::cpu::BlockCopy ModelForward::block_copy() {
+  return model_.block_copy();
+}
+
 void ModelForward::begin() {
-  // MLX's CPU compilation runs a C++ compiler; its buffer cache need not outgrow a forward.
-  mx::set_default_device(mx::Device::cpu);
-  mx::disable_compile();
-  mx::set_cache_limit(size_t{64} << 20);
+  kernels::use(device_);
 }
 
 std::span<float> ModelForward::run(std::span<const model::TokenGroup> groups,

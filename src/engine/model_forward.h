@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "base/settings.h"
 #include "engine/forward.h"
 
 namespace cohort::model {
@@ -16,9 +17,10 @@ namespace cohort::engine {
 /// the engine that calls MLX.
 class ModelForward final : public Forward {
  public:
-  /// `model` outlives this object.
-  explicit ModelForward(model::Model& model) : model_(model) {}
+  /// `model`, which runs on `device`, outlives this object.
+  ModelForward(model::Model& model, Device device) : model_(model), device_(device) {}
 
+  kernels::cpu::BlockCopy block_copy() override;
   void begin() override;
   std::span<float> run(std::span<const model::TokenGroup> groups,
                        std::span<const size_t> samples) override;
@@ -27,6 +29,7 @@ class ModelForward final : public Forward {
 
  private:
   model::Model& model_;
+  const Device device_;
   std::optional<mlx::core::array> logits_;
   ForwardTimes times_;
 };

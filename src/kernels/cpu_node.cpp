@@ -45,7 +45,10 @@ class CpuNode : public mx::UnaryPrimitive {
 
 mx::array cpu_node(const char* name, mx::Shape shape, mx::Dtype dtype,
                    std::vector<mx::array> inputs, CpuBody body) {
-  for (mx::array& input : inputs) input = mx::contiguous(input);
+  for (mx::array& input : inputs) {
+    const bool ready = input.is_available() && input.flags().row_contiguous;
+    if (!ready) input = mx::contiguous(input);
+  }
   const mx::Stream stream = mx::default_stream(mx::Device::cpu);
   return mx::array(std::move(shape), dtype,
                    std::make_shared<CpuNode>(stream, name, std::move(body)), std::move(inputs));

@@ -2,10 +2,12 @@
 
 #include <mlx/mlx.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "base/settings.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/matmul.h"
 
@@ -13,37 +15,83 @@ namespace cohort::kernels {
 
 namespace mx = mlx::core;
 
-// The nodes of a forward. Each is one MLX node on the CPU; its `_reference` computes the same with
-// plain MLX ops from unpacked weights (test oracle, and the path of devices without a kernel).
-// All arrays are f32. Steps and Cpu are borrowed and outlive the evaluation.
+/// The nodes of a forward on one device. All arrays are f32. Steps, tables and what they point to
+/// are borrowed and outlive both the evaluation and this object.
+///   thread  the one that calls MLX
+class Ops {
+ public:
+  virtual ~Ops() = default;
 
-/// See cpu/matmul.h.
-///   x [tokens, cols], residual [tokens, outputs] for Epilogue::kResidual   ->   [tokens, outputs]
-mx::array matmul(cpu::Cpu& cpu, const cpu::MatmulStep& step, const mx::array& x,
-                 const std::optional<mx::array>& residual);
-mx::array matmul_reference(const cpu::MatmulStep& step, const mx::array& x,
-                           const std::optional<mx::array>& residual);
+  /// See cpu/matmul.h.
+  ///   x [tokens, cols], residual [tokens, outputs] for Epilogue::kResidual   ->   [tokens,
+  ///   outputs]
+  virtual mx::array matmul(const cpu::MatmulStep& step, const mx::array& x,
+                           const std::optional<mx::array>& residual) = 0;
+  /// See cpu/attention.h. Appends to the rows' blocks when evaluated; evaluating it twice writes
+  /// the same bytes twice.
+  ///   cos_sin [tokens, rope_dims], qkv [tokens, qkv_columns()]   ->   [tokens, outputs()]
+  virtual mx::array attention(const cpu::AttentionStep& step, std::vector<cpu::AttentionRow> rows,
+                              const mx::array& cos_sin, const mx::array& qkv) = 0;
+  /// Rows `ids` of the table, times `scale`.   ->   [ids, cols]
+  virtual mx::array embed(const cpu::PackedMatrix& table, std::vector<int32_t> ids,
+                          float scale) = 0;
+  /// Rows `indices` of x.   [tokens, cols]   ->   [indices, cols]
+  virtual mx::array select_rows(const mx::array& x, std::vector<int32_t> indices) = 0;
+  /// How the blocks that attention appends to are copied; empty = as memory of this process.
+  virtual cpu::BlockCopy block_copy() { return {}; }
+};
 
-/// See cpu/attention.h. Appends to the rows' blocks when evaluated; evaluating it twice writes the
-/// same bytes twice.
-///   qkv [tokens, step.qkv_columns()]   ->   [tokens, step.outputs()]
-mx::array attention(cpu::Cpu& cpu, const cpu::AttentionStep& step,
-                    std::vector<cpu::AttentionRow> rows,
-                    std::shared_ptr<const std::vector<float>> cos_sin, const mx::array& qkv);
-/// The same for one row that starts at position 0, without blocks.
-mx::array attention_reference(const cpu::AttentionStep& step, const mx::array& cos_sin,
-                              const mx::array& qkv);
+/// Each is one MLX node that runs our kernels.
+class CpuOps final : public Ops {
+ public:
+  explicit CpuOps(cpu::Cpu& cpu) : cpu_(cpu) {}
 
-/// Rows `ids` of the table, times `scale`.   ->   [ids, cols]
-mx::array embed(cpu::Cpu& cpu, const cpu::PackedMatrix& table, std::vector<int32_t> ids,
-                float scale);
-mx::array embed_reference(const cpu::PackedMatrix& table, const std::vector<int32_t>& ids,
-                          float scale);
+  mx::array matmul(const cpu::MatmulStep& step, const mx::array& x,
+                   const std::optional<mx::array>& residual) override;
+  mx::array attention(const cpu::AttentionStep& step, std::vector<cpu::AttentionRow> rows,
+                      const mx::array& cos_sin, const mx::array& qkv) override;
+  mx::array embed(const cpu::PackedMatrix& table, std::vector<int32_t> ids, float scale) override;
+  mx::array select_rows(const mx::array& x, std::vector<int32_t> indices) override;
 
-/// Rows `indices` of x.   [tokens, cols]   ->   [indices, cols]
-mx::array select_rows(const mx::array& x, std::vector<int32_t> indices);
+ private:
+  cpu::Cpu& cpu_;
+};
 
-/// The matrix as an array.   ->   [rows, cols]
-mx::array unpack(const cpu::PackedMatrix& matrix);
+/// The same in MLX's own ops, in f32: what kernels are held against, and what runs on a device that
+/// has none. Weights are unpacked at their first use. Blocks are rows of arrays of its own, one for
+/// each size of block, so the rows that it is given come from one kv::KvMemory, are dense and all
+/// of one type; what their addresses point to is not touched.
+class PlainOps final : public Ops {
+ public:
+  explicit PlainOps(cpu::Cpu& cpu) : cpu_(cpu) {}
+
+  mx::array matmul(const cpu::MatmulStep& step, const mx::array& x,
+                   const std::optional<mx::array>& residual) override;
+  mx::array attention(const cpu::AttentionStep& step, std::vector<cpu::AttentionRow> rows,
+                      const mx::array& cos_sin, const mx::array& qkv) override;
+  mx::array embed(const cpu::PackedMatrix& table, std::vector<int32_t> ids, float scale) override;
+  mx::array select_rows(const mx::array& x, std::vector<int32_t> indices) override;
+  cpu::BlockCopy block_copy() override;
+
+ private:
+  /// Matrices on top of each other.   ->   [sum of rows, cols]
+  mx::array weights(const std::vector<const cpu::PackedMatrix*>& matrices);
+  mx::array vector(const float* values, int size);
+  mx::array norm(const mx::array& x, const float* weight, float eps);
+  mx::array activate(cpu::Activation activation, const mx::array& x);
+  mx::array place_heads(const cpu::AttentionStep& step, const mx::array& x, const float* weight,
+                        const mx::array& cos_sin);
+  /// The array of the blocks of `geometry`, with room for all blocks of `rows`.
+  mx::array& pool(const cpu::KvGeometry& geometry, const std::vector<cpu::AttentionRow>& rows);
+  mx::array attend(const cpu::AttentionStep& step, const cpu::AttentionRow& row,
+                   const mx::array& queries, const mx::array& pool);
+
+  cpu::Cpu& cpu_;
+  std::map<std::vector<const void*>, mx::array> constants_;  // by where their values are
+  std::map<size_t, mx::array> pools_;  // by bytes of a block: [slots, elements of a token]
+};
+
+/// Those of a device.
+std::unique_ptr<Ops> make_ops(Device device, cpu::Cpu& cpu);
 
 }  // namespace cohort::kernels

@@ -4,14 +4,20 @@
 #include "kernels/ops.h"
 
 namespace cohort::kernels {
+namespace {
 
-mx::array embed(cpu::Cpu& cpu, const cpu::PackedMatrix& table, std::vector<int32_t> ids,
-                float scale) {
+mx::array as_array(const std::vector<int32_t>& indices) {
+  return mx::array(indices.begin(), {static_cast<int>(indices.size())}, mx::int32);
+}
+
+}  // namespace
+
+mx::array CpuOps::embed(const cpu::PackedMatrix& table, std::vector<int32_t> ids, float scale) {
   const int count = static_cast<int>(ids.size());
   return cpu_node(
       "embed", {count, table.cols}, mx::float32, {},
-      [&cpu, &table, ids = std::move(ids), scale](std::span<const void* const>, void* out) {
-        cpu.pool().parallel_for(ids.size(), [&](size_t i) {
+      [this, &table, ids = std::move(ids), scale](std::span<const void* const>, void* out) {
+        cpu_.pool().parallel_for(ids.size(), [&](size_t i) {
           float* row = static_cast<float*>(out) + i * table.cols;
           table.unpack_row(ids[i], row);
           for (int k = 0; k < table.cols; ++k) row[k] *= scale;
@@ -19,13 +25,11 @@ mx::array embed(cpu::Cpu& cpu, const cpu::PackedMatrix& table, std::vector<int32
       });
 }
 
-mx::array embed_reference(const cpu::PackedMatrix& table, const std::vector<int32_t>& ids,
-                          float scale) {
-  const mx::array indices(ids.begin(), {static_cast<int>(ids.size())}, mx::int32);
-  return mx::multiply(mx::take(unpack(table), indices, 0), mx::array(scale));
+mx::array PlainOps::embed(const cpu::PackedMatrix& table, std::vector<int32_t> ids, float scale) {
+  return mx::multiply(mx::take(weights({&table}), as_array(ids), 0), mx::array(scale));
 }
 
-mx::array select_rows(const mx::array& x, std::vector<int32_t> indices) {
+mx::array CpuOps::select_rows(const mx::array& x, std::vector<int32_t> indices) {
   const int count = static_cast<int>(indices.size());
   const auto row_bytes = static_cast<size_t>(x.shape(1)) * sizeof(float);
   return cpu_node(
@@ -37,6 +41,10 @@ mx::array select_rows(const mx::array& x, std::vector<int32_t> indices) {
                       from + static_cast<size_t>(indices[i]) * row_bytes, row_bytes);
         }
       });
+}
+
+mx::array PlainOps::select_rows(const mx::array& x, std::vector<int32_t> indices) {
+  return mx::take(x, as_array(indices), 0);
 }
 
 }  // namespace cohort::kernels

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -113,7 +112,7 @@ void AttentionCache::reserve(int64_t tokens) {
   const auto open = static_cast<size_t>(offset_ / kBlockTokens);
   if (tokens == 0 || offset_ % kBlockTokens == 0 || pool().references(blocks_[open]) == 1) return;
   const BlockId fresh = pool().take();
-  std::memcpy(pool().address(fresh), addresses_[open], pool().block_bytes());
+  pool().copy(blocks_[open], fresh);
   pool().release(blocks_[open]);
   blocks_[open] = fresh;
   addresses_[open] = pool().address(fresh);

@@ -63,7 +63,9 @@ class AttentionCache final : public LayerCache {
     return spec_.geometry(precision_.stored(converted));
   }
   /// What attention may read and append to; valid until the next reserve or maintain.
-  kernels::cpu::KvView view() const { return {geometry().encoding, addresses_.data()}; }
+  kernels::cpu::KvView view() const {
+    return {geometry().encoding, addresses_.data(), blocks_.data()};
+  }
 
   /// Whether the cache, when it has `offset` tokens, holds the block: some query at `offset` or
   /// later sees something of it, or it is kept.

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "base/error.h"
 
 namespace cohort::kv {
 
-BlockPool::BlockPool(size_t block_bytes, MemoryLimit& limit)
-    : block_bytes_(block_bytes), limit_(limit) {
+BlockPool::BlockPool(size_t block_bytes, MemoryLimit& limit, kernels::cpu::BlockCopy copy)
+    : block_bytes_(block_bytes), limit_(limit), copy_(std::move(copy)) {
   limit_.pools.push_back(this);
 }
 
@@ -70,6 +71,14 @@ void BlockPool::release(BlockId block) noexcept {
   shrink(used_slabs_ / 8 + 4);
 }
 
+void BlockPool::copy(BlockId from, BlockId to) {
+  if (copy_) {
+    copy_(block_bytes_, from, to);
+  } else {
+    std::memcpy(address(to), address(from), block_bytes_);
+  }
+}
+
 void BlockPool::shrink(size_t reserve) noexcept {
   for (size_t i = slabs_.size(); i-- > 0 && slabs_with_memory_ > used_slabs_ + reserve;) {
     if (slabs_[i].used != 0 || slabs_[i].memory.size() == 0) continue;
@@ -98,7 +107,7 @@ void BlockPool::check_integrity() const {
 }
 
 BlockPool& BlockPools::of(size_t block_bytes) {
-  return pools_.try_emplace(block_bytes, block_bytes, limit_).first->second;
+  return pools_.try_emplace(block_bytes, block_bytes, limit_, copy_).first->second;
 }
 
 void BlockPools::check_integrity(const BlockCensus& census) const {

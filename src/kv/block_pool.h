@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
+#include "kernels/cpu/kv_block.h"
 #include "kernels/cpu/packed_matrix.h"
 
 namespace cohort::kv {
@@ -24,11 +26,14 @@ using BlockId = uint32_t;
 
 /// Reference-counted memory blocks of one size. Contents of a fresh block are undefined. Memory is
 /// taken and given back in slabs, the lowest first, so that a pool that shrinks frees its end.
+/// Blocks of a device have their contents there, under their ids; what they take here is addresses,
+/// which nothing touches, and no memory.
 ///   thread  engine
 class BlockPool {
  public:
   /// `limit` outlives the pool.
-  BlockPool(size_t block_bytes, MemoryLimit& limit);
+  ///   copy  as for KvMemory
+  BlockPool(size_t block_bytes, MemoryLimit& limit, kernels::cpu::BlockCopy copy = {});
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
@@ -40,6 +45,8 @@ class BlockPool {
   void release(BlockId block) noexcept;
   /// Frees the memory of slabs without used blocks, except `reserve` of them.
   void shrink(size_t reserve) noexcept;
+  /// The contents of `from` become those of `to`, too.
+  void copy(BlockId from, BlockId to);
 
   std::byte* address(BlockId block) const {
     return slabs_[block / kSlabBlocks].memory.data() + block % kSlabBlocks * block_bytes_;
@@ -68,8 +75,10 @@ class BlockPool {
   /// The lowest slab with a free block, with its memory.
   size_t open_slab();
   void give_memory(Slab& slab);
+
   const size_t block_bytes_;
   MemoryLimit& limit_;
+  const kernels::cpu::BlockCopy copy_;
   std::vector<Slab> slabs_;
   std::vector<uint32_t> references_;  // of each block
   size_t first_open_ = 0;             // no slab before it has a free block
@@ -84,7 +93,8 @@ using BlockCensus = std::map<const BlockPool*, std::vector<uint32_t>>;
 /// The pools of a model, one per block size. They outlive the caches.
 class BlockPools {
  public:
-  explicit BlockPools(size_t most_bytes = SIZE_MAX) : limit_{most_bytes} {}
+  explicit BlockPools(size_t most_bytes = SIZE_MAX, kernels::cpu::BlockCopy copy = {})
+      : limit_{most_bytes}, copy_(std::move(copy)) {}
   BlockPools(const BlockPools&) = delete;  // pools refer to the limit
   BlockPools& operator=(const BlockPools&) = delete;
   BlockPool& of(size_t block_bytes);
@@ -100,6 +110,7 @@ class BlockPools {
 
  private:
   MemoryLimit limit_;
+  const kernels::cpu::BlockCopy copy_;
   std::map<size_t, BlockPool> pools_;
 };
 

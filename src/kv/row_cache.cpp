@@ -65,8 +65,9 @@ void RowCache::check_integrity(BlockCensus& census) const {
   }
 }
 
-KvMemory::KvMemory(std::vector<AnyLayerSpec> layers, size_t most_bytes)
-    : layers_(std::move(layers)), pools_(most_bytes) {}
+KvMemory::KvMemory(std::vector<AnyLayerSpec> layers, size_t most_bytes,
+                   kernels::cpu::BlockCopy copy)
+    : layers_(std::move(layers)), pools_(most_bytes, std::move(copy)) {}
 
 RowCache KvMemory::new_row(const RowPrecision& precision) {
   check(precision.size() == layers_.size(), "a row's precision names every layer");

@@ -49,7 +49,10 @@ class RowCache {
 class KvMemory {
  public:
   /// `most_bytes` bounds what all rows may hold together.
-  explicit KvMemory(std::vector<AnyLayerSpec> layers, size_t most_bytes = SIZE_MAX);
+  ///   copy  of blocks; empty = they are memory of this process. On a device, rows are dense, and
+  ///         nobody asks for the bytes of their caches
+  explicit KvMemory(std::vector<AnyLayerSpec> layers, size_t most_bytes = SIZE_MAX,
+                    kernels::cpu::BlockCopy copy = {});
 
   /// The caches refer to the pools: they must not outlive this object.
   RowCache new_row(const RowPrecision& precision);

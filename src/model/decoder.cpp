@@ -88,7 +88,7 @@ nn::RopeSettings read_rope(const boost::json::object* object, double theta, cons
 
 Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& options,
                  kernels::cpu::Cpu& cpu)
-    : spec_(std::move(spec)), cpu_(cpu) {
+    : spec_(std::move(spec)), ops_(kernels::make_ops(options.device, cpu)) {
   Weights weights(source, cpu);
   weights.ignore("rotary_emb.inv_freq");
   const int hidden = spec_.shape.hidden_size, vocab = spec_.shape.vocab_size;
@@ -185,10 +185,10 @@ mx::array Decoder::forward(std::span<const TokenGroup> groups,
       positions.push_back(group.cache.offset() + static_cast<int64_t>(i));
     }
   }
-  std::vector<std::shared_ptr<const std::vector<float>>> tables;
+  std::vector<mx::array> tables;
   for (const nn::Rope& rope : spec_.ropes) tables.push_back(rope.table(positions));
 
-  mx::array x = kernels::embed(cpu_, *embedding_, std::move(ids), spec_.embedding_scale);
+  mx::array x = ops_->embed(*embedding_, std::move(ids), spec_.embedding_scale);
   if (layer_outputs != nullptr) layer_outputs->push_back(x);
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     std::vector<kernels::cpu::AttentionRow> rows;
@@ -198,14 +198,14 @@ mx::array Decoder::forward(std::span<const TokenGroup> groups,
       rows.push_back({token, count, group.cache.offset(), group.cache.attention(layer).view()});
       token += count;
     }
-    x = nn::forward(cpu_, blocks_[layer], x, std::move(rows), tables[blocks_[layer].rope]);
+    x = nn::forward(*ops_, blocks_[layer], x, std::move(rows), tables[blocks_[layer].rope]);
     if (layer_outputs != nullptr) layer_outputs->push_back(x);
   }
   return x;
 }
 
 mx::array Decoder::project(const mx::array& hidden, std::vector<int32_t> rows) {
-  return kernels::matmul(cpu_, head_, kernels::select_rows(hidden, std::move(rows)), std::nullopt);
+  return ops_->matmul(head_, ops_->select_rows(hidden, std::move(rows)), std::nullopt);
 }
 
 }  // namespace cohort::model

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -41,16 +42,17 @@ class Decoder : public Model {
                     std::vector<mx::array>* layer_outputs) override;
   mx::array project(const mx::array& hidden, std::vector<int32_t> rows) override;
   size_t weight_bytes() const override { return store_.arena.used_bytes(); }
+  kernels::cpu::BlockCopy block_copy() override { return ops_->block_copy(); }
 
  private:
   void load_layer(Weights& weights, const Source& source, int layer, const LoadOptions& options);
 
   DecoderSpec spec_;
-  kernels::cpu::Cpu& cpu_;
   WeightStore store_;
   const kernels::cpu::PackedMatrix* embedding_ = nullptr;
   std::vector<nn::DecoderBlock> blocks_;
   kernels::cpu::MatmulStep head_;
+  std::unique_ptr<kernels::Ops> ops_;  // refers to the weights
 };
 
 /// Reads what all of these families share: sizes, eps, context, and layer geometry (no windows).

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/settings.h"
 #include "kernels/cpu/cpu.h"
 #include "kv/row_cache.h"
 #include "model/token_group.h"
@@ -48,10 +49,13 @@ class Model {
   virtual mx::array project(const mx::array& hidden, std::vector<int32_t> rows) = 0;
   /// Memory that the weights take.
   virtual size_t weight_bytes() const = 0;
+  /// How the blocks of its rows are copied: for the one KvMemory that they come from.
+  virtual kernels::cpu::BlockCopy block_copy() { return {}; }
 };
 
 struct LoadOptions {
   bool exact = false;  // f32 activations in every matmul
+  Device device = Device::kCpu;
 };
 
 /// What the model of a checkpoint would be; reads no weights.

@@ -4,14 +4,12 @@
 
 namespace cohort::nn {
 
-mx::array forward(kernels::cpu::Cpu& cpu, const DecoderBlock& block, const mx::array& x,
-                  std::vector<kernels::cpu::AttentionRow> rows,
-                  std::shared_ptr<const std::vector<float>> cos_sin) {
-  const mx::array qkv = kernels::matmul(cpu, block.qkv, x, std::nullopt);
-  const mx::array mixed =
-      kernels::attention(cpu, block.attention, std::move(rows), std::move(cos_sin), qkv);
-  const mx::array h = kernels::matmul(cpu, block.out, mixed, x);
-  return kernels::matmul(cpu, block.down, kernels::matmul(cpu, block.gate_up, h, std::nullopt), h);
+mx::array forward(kernels::Ops& ops, const DecoderBlock& block, const mx::array& x,
+                  std::vector<kernels::cpu::AttentionRow> rows, const mx::array& cos_sin) {
+  const mx::array qkv = ops.matmul(block.qkv, x, std::nullopt);
+  const mx::array mixed = ops.attention(block.attention, std::move(rows), cos_sin, qkv);
+  const mx::array h = ops.matmul(block.out, mixed, x);
+  return ops.matmul(block.down, ops.matmul(block.gate_up, h, std::nullopt), h);
 }
 
 }  // namespace cohort::nn

@@ -2,7 +2,6 @@
 
 #include <mlx/mlx.h>
 
-#include <memory>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -23,8 +22,7 @@ struct DecoderBlock {
 };
 
 /// x [tokens, hidden] -> [tokens, hidden]; appends the tokens' K and V to `rows` when evaluated.
-mx::array forward(kernels::cpu::Cpu& cpu, const DecoderBlock& block, const mx::array& x,
-                  std::vector<kernels::cpu::AttentionRow> rows,
-                  std::shared_ptr<const std::vector<float>> cos_sin);
+mx::array forward(kernels::Ops& ops, const DecoderBlock& block, const mx::array& x,
+                  std::vector<kernels::cpu::AttentionRow> rows, const mx::array& cos_sin);
 
 }  // namespace cohort::nn

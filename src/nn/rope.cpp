@@ -69,10 +69,10 @@ Rope::Rope(int dims, const RopeSettings& s, std::span<const float> factors) : di
   if (s.type == "yarn") scale_ = static_cast<float>(yarn_scale(s));
 }
 
-std::shared_ptr<const std::vector<float>> Rope::table(std::span<const int64_t> positions) const {
+mx::array Rope::table(std::span<const int64_t> positions) const {
   const size_t half = inverse_frequencies_.size();
-  auto values = std::make_shared<std::vector<float>>(positions.size() * 2 * half);
-  float* out = values->data();
+  std::vector<float> values(positions.size() * 2 * half);
+  float* out = values.data();
   for (int64_t position : positions) {
     for (size_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(position) * inverse_frequencies_[i];
@@ -81,7 +81,7 @@ std::shared_ptr<const std::vector<float>> Rope::table(std::span<const int64_t> p
     }
     out += 2 * half;
   }
-  return values;
+  return mx::array(values.begin(), {static_cast<int>(positions.size()), dims_}, mx::float32);
 }
 
 }  // namespace cohort::nn

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <mlx/mlx.h>
+
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace cohort::nn {
+
+namespace mx = mlx::core;
 
 /// How rotary frequencies are derived, as a checkpoint states it.
 struct RopeSettings {
@@ -32,7 +35,8 @@ class Rope {
 
   int dims() const { return dims_; }
   /// cos[dims / 2], sin[dims / 2] per position, of the angle rounded to f32, as in transformers.
-  std::shared_ptr<const std::vector<float>> table(std::span<const int64_t> positions) const;
+  ///   returns  [positions, dims]
+  mx::array table(std::span<const int64_t> positions) const;
 
  private:
   int dims_ = 0;

@@ -11,9 +11,9 @@
 #endif
 
 #include "base/error.h"
-#include "base/system_memory.h"
 #include "engine/model_forward.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/device.h"
 #include "model/checkpoint.h"
 #include "serving/answer_identity.h"
 #include "serving/state_identity.h"
@@ -94,7 +94,7 @@ ModelBinding::ModelBinding(BindingOptions options)
   info_.kv_by_request = options_.kv_by_request;
   info_.choices_max = static_cast<int>(options_.engine.max_rows);
   if (options_.engine.kv_memory_bytes == 0) {
-    options_.engine.kv_memory_bytes = available_memory_bytes() / 2;
+    options_.engine.kv_memory_bytes = kernels::free_block_bytes(options_.load.device) / 2;
   }
   options_.engine.prompt_cache_bytes =
       options_.prompt_cache_bytes.value_or(options_.engine.kv_memory_bytes / 2);
@@ -105,7 +105,7 @@ ModelBinding::ModelBinding(BindingOptions options)
     options_.engine.ssd = options_.ssd;
   }
   options_.engine.prefill.workspace = prefill_workspace(shape, cpu_.pool().size());
-  forward_ = std::make_unique<engine::ModelForward>(*model_);
+  forward_ = std::make_unique<engine::ModelForward>(*model_, options_.load.device);
   engine_ = std::make_unique<engine::Engine>(*forward_, shape.layers, cpu_, *tokenizer_,
                                              end_tokens(checkpoint, *tokenizer_, shape.vocab_size),
                                              options_.engine);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -26,13 +27,23 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
+/// The address space that the program and its libraries take: with CUDA's, more than a template
+/// may.
+///   source  proc(5), /proc/self/statm
+uint64_t mapped_bytes() {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 void bound_resources() {
   const rlimit none{.rlim_cur = 0, .rlim_max = 0};
   ::setrlimit(RLIMIT_CORE, &none);  // it would hold what people wrote
   if (kSanitized) {                 // they need much address space, and report crashes at length
     for (const int crash : {SIGSEGV, SIGBUS}) std::signal(crash, SIG_DFL);
   } else {
-    const rlimit memory{.rlim_cur = kTemplateMemoryBytes, .rlim_max = kTemplateMemoryBytes};
+    const rlim_t most = mapped_bytes() + kTemplateMemoryBytes;
+    const rlimit memory{.rlim_cur = most, .rlim_max = most};
     ::setrlimit(RLIMIT_AS, &memory);
   }
 }

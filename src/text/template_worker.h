@@ -12,7 +12,7 @@ namespace cohort::text {
 
 constexpr std::chrono::seconds kRenderTime{3};       // a long chat takes a hundredth of it
 constexpr std::chrono::seconds kTurnTime{1};         // that a caller waits for others
-constexpr uint64_t kTemplateMemoryBytes = 1U << 30;  // of address space, the program's own included
+constexpr uint64_t kTemplateMemoryBytes = 1U << 30;  // of address space, beside the program's own
 
 /// What the worker is started with as its only argument.
 inline constexpr const char* kTemplateWorkerArgument = "--chat-template-worker";

@@ -328,6 +328,14 @@ def test_a_kv_config_may_lie_beside_a_gguf_file(tmp_path):
     answer(*bench)
 
 
+def test_a_gpu_takes_a_build_for_it_and_dense_keys_in_memory(tmp_path):
+    gpu = [LLAMA, "--device", "gpu"]
+    assert "cmake --preset cuda" in refusal("run", *gpu, "hello")
+    assert "--kv-quant " in refusal("run", *gpu, "hello", "--kv-quant", "8")
+    assert "--kv-quant-by-request" in refusal("serve", *gpu, "--kv-quant-by-request")
+    assert "--ssd-cache" in refusal("serve", *gpu, "--ssd-cache", tmp_path)
+
+
 def test_version_and_help():
     version = answer("--version")
     assert version.startswith("cohort ") and "MLX" in version and version.count("\n") == 1

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "serving/model_binding.h"
 #include "tests/support/answers.h"
 #include "tests/support/tensors.h"
@@ -54,24 +56,38 @@ std::optional<ErrorKind> refusal(ModelBinding& binding, Request request) {
   }
 }
 
-TEST(Engine, GreedyAnswersEqualTheGoldens) {
+/// Asked twice: the second time the prompts are kept ones, whose last block is shared.
+void expect_goldens(Device device) {
+  ::setenv("MLX_ENABLE_TF32", "0", 1);  // as --exact does
   BindingOptions options = tiny_llama();
-  options.load.exact = true;
+  options.load = {.exact = true, .device = device};
   options.kv.dense_bf16 = false;
   options.engine.budget = {.alone_tokens = 40, .mixed_tokens = 7};
   ModelBinding binding(options);
   const std::vector<std::string> prompts{"main", "batch_a", "batch_b"};
-  std::vector<std::shared_ptr<Stream>> streams;
-  for (const std::string& prompt : prompts) {
-    const auto count = static_cast<int64_t>(golden().ints(prompt + ".greedy_ids").size());
-    streams.push_back(binding.submit(greedy(golden().ints(prompt + ".input_ids"), count)));
+  for (const bool again : {false, true}) {
+    std::vector<std::shared_ptr<Stream>> streams;
+    for (const std::string& prompt : prompts) {
+      const auto count = static_cast<int64_t>(golden().ints(prompt + ".greedy_ids").size());
+      streams.push_back(binding.submit(greedy(golden().ints(prompt + ".input_ids"), count)));
+    }
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const Answer got = collect(*streams[i]);
+      EXPECT_EQ(got.ids, golden().ints(prompts[i] + ".greedy_ids")) << prompts[i];
+      EXPECT_EQ(got.text, binding.tokenizer().decode(got.ids, text::SpecialTokens::kParse));
+      EXPECT_EQ(got.finish, FinishReason::kLength);
+      EXPECT_EQ(streams[i]->cached_tokens() > 0, again);
+    }
   }
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    const Answer got = collect(*streams[i]);
-    EXPECT_EQ(got.ids, golden().ints(prompts[i] + ".greedy_ids")) << prompts[i];
-    EXPECT_EQ(got.text, binding.tokenizer().decode(got.ids, text::SpecialTokens::kParse));
-    EXPECT_EQ(got.finish, FinishReason::kLength);
-  }
+}
+
+TEST(Engine, GreedyAnswersEqualTheGoldens) {
+  expect_goldens(Device::kCpu);
+}
+
+TEST(Engine, GreedyAnswersOfPlainOpsEqualTheGoldens) {
+  expect_goldens(Device::kPlain);
+  if (mlx::core::is_available(mlx::core::Device::gpu)) expect_goldens(Device::kGpu);
 }
 
 /// Requests that differ in length, seed, filters and penalties.

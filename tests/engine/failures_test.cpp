@@ -59,7 +59,7 @@ class FailingEngine : public testing::Test {
   }
 
   test::ScriptedModel model_;
-  ModelForward forward_{model_};
+  ModelForward forward_{model_, Device::kCpu};
   kernels::cpu::Cpu cpu_{1};
   std::unique_ptr<Engine> engine_;
 };

@@ -56,9 +56,9 @@ class Recurrent : public testing::TestWithParam<FakeModel> {
     options.budget = {.alone_tokens = 300, .mixed_tokens = 64};
     scene_.emplace(std::move(options), GetParam().layers, std::set<int32_t>{kEndOfTurn});
   }
-  void start(const TempFolder& folder, size_t prompt_cache_bytes) {
+  void start_with_ssd(size_t prompt_cache_bytes) {
     start({.prompt_cache_bytes = prompt_cache_bytes,
-           .ssd = store::SsdOptions{.folder = folder.path, .identity = "fake"}});
+           .ssd = store::SsdOptions{.folder = folder_.path, .identity = "fake"}});
   }
   ///   returns  how much of the prompt was found
   size_t ask(const Ids& prompt) {
@@ -70,6 +70,7 @@ class Recurrent : public testing::TestWithParam<FakeModel> {
   }
   store::SsdStore& ssd() { return *scene_->loop().ssd(); }
 
+  const TempFolder folder_;  // outlives those who write to it
   std::optional<LoopScene> scene_;
   Ids answer_;
 };
@@ -108,14 +109,13 @@ TEST_P(Recurrent, ShortPromptsHaveNoCheckpointButTheirNextTurnIsFound) {
 }
 
 TEST_P(Recurrent, AfterARestartTheEndsOfPromptsAndRowsAreFound) {
-  const TempFolder folder;
-  start(folder, size_t{1} << 20);
+  start_with_ssd(size_t{1} << 20);
   const Ids prompt = some_ids(1300, 1), more = some_ids(40, 2);
   ask(prompt);
   const Ids next_turn = prompt + answer_ + more;
   EXPECT_TRUE(ssd().flush(20s));
   EXPECT_EQ(ssd().stats().written, 2U);
-  start(folder, 0);
+  start_with_ssd(0);
   EXPECT_TRUE(ssd().flush(20s)) << "the folder is looked through";
   EXPECT_EQ(ask(prompt), 1299U);
   EXPECT_EQ(ask(prompt), 1299U);
@@ -128,8 +128,7 @@ TEST_P(Recurrent, AfterARestartTheEndsOfPromptsAndRowsAreFound) {
 }
 
 TEST_P(Recurrent, ConversationsAreFoundWhereTheirFirstAndLastTurnsEnded) {
-  const TempFolder folder;
-  start(folder, size_t{1} << 20);
+  start_with_ssd(size_t{1} << 20);
   const Ids end = {kEndOfTurn}, opening = some_ids(4, 1);
   const Ids system = some_ids(299, 2) + end, question = some_ids(199, 3) + end;
   EXPECT_EQ(ask(system + question + opening), 0U);
@@ -137,7 +136,7 @@ TEST_P(Recurrent, ConversationsAreFoundWhereTheirFirstAndLastTurnsEnded) {
     SCOPED_TRACE(restarted);
     if (restarted) {
       EXPECT_TRUE(ssd().flush(20s));
-      start(folder, 0);
+      start_with_ssd(0);
       EXPECT_TRUE(ssd().flush(20s));
     }
     const uint32_t seed = restarted ? 20 : 10;
@@ -149,12 +148,11 @@ TEST_P(Recurrent, ConversationsAreFoundWhereTheirFirstAndLastTurnsEnded) {
 }
 
 TEST_P(Recurrent, WhatWasRestoredIsFoundInMemoryTheNextTime) {
-  const TempFolder folder;
-  start(folder, 0);
+  start_with_ssd(0);
   const Ids prompt = some_ids(700, 1);
   ask(prompt);
   EXPECT_TRUE(ssd().flush(20s));
-  start(folder, size_t{1} << 20);
+  start_with_ssd(size_t{1} << 20);
   EXPECT_TRUE(ssd().flush(20s));
   EXPECT_EQ(ask(prompt), 699U);
   EXPECT_EQ(ask(prompt), 699U);

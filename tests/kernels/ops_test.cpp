@@ -1,15 +1,19 @@
-// Each MLX node against its reference in plain MLX ops.
+// Each node of our kernels against the same in plain MLX ops.
 
 #include "kernels/ops.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "tests/support/random_data.h"
 
 namespace cohort::kernels {
 namespace {
+
+// Where the default device is a GPU, its products are f32, too.
+[[maybe_unused]] const int no_tf32 = ::setenv("MLX_ENABLE_TF32", "0", 1);
 
 using test::random_bytes;
 using test::random_floats;
@@ -45,8 +49,9 @@ double largest_difference(const mx::array& a, const mx::array& b) {
   return d.item<float>();
 }
 
-TEST(MatmulOp, EqualsItsReferenceForEveryEpilogue) {
+TEST(MatmulOp, EqualsPlainOpsForEveryEpilogue) {
   cpu::Cpu cpu(2);
+  CpuOps ops(cpu);
   cpu::WeightArena arena;
   for (const auto& [tokens, cols, rows] : {std::tuple{1, 64, 48}, {7, 96, 33}, {70, 80, 64}}) {
     for (bool quantized : {false, true}) {
@@ -82,60 +87,81 @@ TEST(MatmulOp, EqualsItsReferenceForEveryEpilogue) {
       for (const cpu::MatmulStep& step : steps) {
         const auto add =
             step.epilogue == cpu::Epilogue::kResidual ? std::optional(residual) : std::nullopt;
-        EXPECT_LT(largest_difference(matmul(cpu, step, x, add), matmul_reference(step, x, add)),
-                  1e-4);
+        PlainOps plain(cpu);
+        EXPECT_LT(largest_difference(ops.matmul(step, x, add), plain.matmul(step, x, add)), 1e-4);
       }
     }
   }
 }
 
-TEST(AttentionOp, EqualsItsReferenceOverShapesWindowsAndNorms) {
+/// cos and sin of some angles.   ->   [tokens, dims]
+mx::array angles(int tokens, int dims) {
+  std::vector<float> table;
+  for (int t = 0; t < tokens; ++t) {
+    for (int i = 0; i < dims; ++i) {
+      const float angle = static_cast<float>(t) / static_cast<float>(1 + i % (dims / 2));
+      table.push_back(i < dims / 2 ? std::cos(angle) : std::sin(angle));
+    }
+  }
+  return mx::array(table.begin(), {tokens, dims}, mx::float32);
+}
+
+TEST(AttentionOp, EqualsPlainOpsOverShapesWindowsNormsAndRows) {
   cpu::Cpu cpu(2);
-  cpu::WeightArena arena;
-  for (const auto& [heads, kv_heads, dim, rope, window] :
-       {std::tuple{4, 2, 16, 16, 0}, {8, 1, 64, 32, 9}, {2, 2, 24, 24, 0}, {4, 4, 128, 128, 64}}) {
-    const int tokens = 90;
+  CpuOps ops(cpu);
+  for (const auto& [heads, kv_heads, dim, rope, window, keep] : {std::tuple{4, 2, 16, 16, 0, 0},
+                                                                 {8, 1, 64, 32, 9, 0},
+                                                                 {2, 2, 24, 24, 0, 0},
+                                                                 {4, 4, 128, 128, 70, 0},
+                                                                 {2, 1, 16, 16, 30, 64}}) {
+    PlainOps plain(cpu);
     const auto norm = random_floats(dim, 31);
-    cpu::AttentionStep step{.heads = heads,
-                            .kv_heads = kv_heads,
-                            .head_dim = dim,
-                            .scale = 1 / std::sqrt(static_cast<float>(dim)),
-                            .window = window,
-                            .q_norm = norm.data(),
-                            .k_norm = norm.data(),
-                            .norm_eps = 1e-6f,
-                            .rope_dims = rope};
-    auto table = std::make_shared<std::vector<float>>();
-    for (int t = 0; t < tokens; ++t) {
-      for (int i = 0; i < rope; ++i) {
-        const float angle = static_cast<float>(t) / static_cast<float>(1 + i % (rope / 2));
-        table->push_back(i < rope / 2 ? std::cos(angle) : std::sin(angle));
+    const cpu::AttentionStep step{.heads = heads,
+                                  .kv_heads = kv_heads,
+                                  .head_dim = dim,
+                                  .scale = 1 / std::sqrt(static_cast<float>(dim)),
+                                  .window = window,
+                                  .keep = keep,
+                                  .q_norm = norm.data(),
+                                  .k_norm = norm.data(),
+                                  .norm_eps = 1e-6f,
+                                  .rope_dims = rope};
+    const cpu::KvEncoding encoding = cpu::dense_kv(false);
+    std::vector<cpu::AlignedBuffer> buffers;
+    std::vector<std::byte*> blocks[2];
+    const std::vector<uint32_t> ids[2] = {{4, 0, 2}, {1, 9, 3}};
+    for (auto& row : blocks) {
+      for (int i = 0; i < 3; ++i) {
+        row.push_back(buffers.emplace_back(step.geometry(encoding).block_bytes()).data());
       }
     }
-    std::vector<cpu::AlignedBuffer> buffers;
-    std::vector<std::byte*> blocks;
-    const cpu::KvEncoding encoding = cpu::dense_kv(false);
-    for (int i = 0; i < 2; ++i) {
-      buffers.emplace_back(step.geometry(encoding).block_bytes());
-      blocks.push_back(buffers.back().data());
+    int64_t at[2] = {0, 0};
+    for (const auto& [first, second] : {std::pair{90, 1}, {1, 70}, {1, 1}, {40, 100}}) {
+      const mx::array qkv = random_array({first + second, step.qkv_columns()}, 32 + first);
+      const std::vector<cpu::AttentionRow> rows{
+          {0, first, at[0], {encoding, blocks[0].data(), ids[0].data()}},
+          {first, second, at[1], {encoding, blocks[1].data(), ids[1].data()}}};
+      const mx::array cos_sin = angles(first + second, rope);
+      EXPECT_LT(largest_difference(ops.attention(step, rows, cos_sin, qkv),
+                                   plain.attention(step, rows, cos_sin, qkv)),
+                1e-4)
+          << dim << " at " << at[0];
+      at[0] += first;
+      at[1] += second;
     }
-    const mx::array qkv = random_array({tokens, step.qkv_columns()}, 32);
-    const mx::array out =
-        attention(cpu, step, {{0, tokens, 0, {encoding, blocks.data()}}}, table, qkv);
-    const mx::array cos_sin(table->begin(), {tokens, rope}, mx::float32);
-    EXPECT_LT(largest_difference(out, attention_reference(step, cos_sin, qkv)), 1e-4) << dim;
   }
 }
 
 TEST(RowOps, EmbedAndSelectRowsEqualTheirDefinition) {
   cpu::Cpu cpu(2);
+  CpuOps ops(cpu);
+  PlainOps plain(cpu);
   cpu::WeightArena arena;
   const auto table = random_matrix(arena, cpu, 40, 64, true, 9);
   const std::vector<int32_t> ids{3, 39, 0, 3};
-  const mx::array rows = embed(cpu, table, ids, 8.0f);
-  EXPECT_EQ(largest_difference(rows, embed_reference(table, ids, 8.0f)), 0.0);
-  EXPECT_EQ(largest_difference(select_rows(rows, {1, 3}),
-                               mx::take(rows, mx::array({1, 3}, mx::int32), 0)),
+  const mx::array rows = ops.embed(table, ids, 8.0f);
+  EXPECT_EQ(largest_difference(rows, plain.embed(table, ids, 8.0f)), 0.0);
+  EXPECT_EQ(largest_difference(ops.select_rows(rows, {1, 3}), plain.select_rows(rows, {1, 3})),
             0.0);
 }
 

@@ -201,9 +201,9 @@ TEST(SsdObjects, AnIndexThatLiesCostsAMissAndNoFile) {
   // Another key; a row's file as an object's; an object's file as a row's.
   for (const char* lie :
        {"UPDATE objects_1 SET key = CAST('lie' AS BLOB)",
-        "INSERT INTO objects_1 SELECT file, bytes, CAST('lie' AS BLOB) FROM files_1;"
-        "DELETE FROM files_1",
-        "INSERT INTO files_1 SELECT file, bytes, CAST('n' AS BLOB), 0, 0, zeroblob(40) "
+        "INSERT INTO objects_1 SELECT file, bytes, CAST('lie' AS BLOB) FROM files_2;"
+        "DELETE FROM files_2",
+        "INSERT INTO files_2 SELECT file, bytes, CAST('n' AS BLOB), 0, 0, zeroblob(40), x'' "
         "FROM objects_1; DELETE FROM objects_1"}) {
     SCOPED_TRACE(lie);
     {

@@ -74,7 +74,7 @@ std::string failure(const ChatTemplate& chat, const std::string& deed,
                     ErrorKind kind = ErrorKind::kInvalidRequest) {
   try {
     const boost::json::value kwargs = {{"deed", deed}};
-    patiently([&] { return chat.render(qwen(), "[]", true, boost::json::serialize(kwargs)); });
+    chat.render(qwen(), "[]", true, boost::json::serialize(kwargs));
   } catch (const Error& error) {
     EXPECT_TRUE(error.kind() == kind || error.kind() == ErrorKind::kInvalidRequest) << error.what();
     return error.what();
@@ -158,7 +158,7 @@ TEST(TemplateProcess, ServesManyThreads) {
         const std::string text = std::to_string(i) + " says " + std::string(j * 1000, 'x');
         EXPECT_EQ(patiently([&] { return say(chat, text); }), text);
         if (j % 20 == i) {
-          EXPECT_NE(failure(chat, "print itself"), "");
+          EXPECT_NE(failure(chat, "print itself", ErrorKind::kOverloaded), "");
         }
       }
     });

@@ -11,6 +11,8 @@ struct KvView {
   KvEncoding encoding;
   /// Block i holds positions [64 i, 64 i + 64); those that no query sees may be null.
   std::byte* const* blocks;
+  /// Their ids among the blocks of their size: what names them on a device.
+  const uint32_t* ids = nullptr;
 };
 
 /// The tokens of one row in a pack, and the row's cache; rows of unlike encodings may share a pack.

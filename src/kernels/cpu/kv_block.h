@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -74,6 +75,9 @@ struct KvGeometry {
   size_t block_bytes() const { return kv_heads * head_bytes(); }
   size_t bytes_per_token() const { return block_bytes() / kBlockTokens; }
 };
+
+/// Copies a block to another of its size, where blocks are not memory of this process.
+using BlockCopy = std::function<void(size_t block_bytes, uint32_t from, uint32_t to)>;
 
 /// The arrays of scales, in their order in a block.
 enum KvScales { kKeyScales, kKeyOffsets, kValueScales, kValueOffsets };
