@@ -324,7 +324,8 @@ def test_stats_say_what_is_held():
             time.sleep(0.02)
     kv, prefixes = stats.pop("kv"), stats.pop("prefix_cache")
     assert stats.pop("ssd_cache") is None
-    assert set(stats) == {"rows", "waiting", "parked", "preemptions", "iterations", "failed_forwards"}
+    assert set(stats) == {"rows", "waiting", "parked", "preemptions", "iterations", "failed_forwards",
+                          "resumed_answers"}
     assert (stats["rows"], stats["waiting"], stats["failed_forwards"]) == (0, 0, 0)
     assert prefixes.keys() == {"entries", "bytes", "hits", "misses", "evictions", "cached_tokens"}
     assert 0 < kv["used_bytes"] <= prefixes["bytes"], "only what is kept for the next turn"
