@@ -104,6 +104,12 @@ void Loop::end_all(const TokenEvent& last) noexcept {
   sweep();
 }
 
+void Loop::release_memory() noexcept {
+  forward_.release_memory();
+  cpu_.release_memory();
+  memory_.pools().shrink();
+}
+
 void Loop::check_integrity() const {
   kv::BlockCensus census;
   for (const Row& row : rows_) row.cache().check_integrity(census);

@@ -49,10 +49,7 @@ class Loop {
     return ssd_ != nullptr && options_.demote_idle.count() > 0 && !kept_.uses().empty();
   }
   /// Gives back what it need not hold while there are no rows.
-  void release_memory() noexcept {
-    forward_.release_memory();
-    memory_.pools().shrink();
-  }
+  void release_memory() noexcept;
   void forget_prefixes() {
     prefixes_.clear();
     count();

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "base/settings.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/decoder_layer.h"
 
 namespace cohort::kernels {
 
@@ -32,6 +31,9 @@ class Ops {
   ///   cos_sin [tokens, rope_dims], qkv [tokens, qkv_columns()]   ->   [tokens, outputs()]
   virtual mx::array attention(const cpu::AttentionStep& step, std::vector<cpu::AttentionRow> rows,
                               const mx::array& cos_sin, const mx::array& qkv) = 0;
+  /// See cpu/decoder_layer.h.   x [tokens, hidden]   ->   [tokens, hidden]
+  virtual mx::array layer(const cpu::DecoderLayer& layer, const mx::array& x,
+                          std::vector<cpu::AttentionRow> rows, const mx::array& cos_sin);
   /// Rows `ids` of the table, times `scale`.   ->   [ids, cols]
   virtual mx::array embed(const cpu::PackedMatrix& table, std::vector<int32_t> ids,
                           float scale) = 0;
@@ -41,7 +43,8 @@ class Ops {
   virtual cpu::BlockCopy block_copy() { return {}; }
 };
 
-/// Each is one MLX node that runs our kernels.
+/// Each is one MLX node that runs our kernels, a whole layer, too: a node costs more than a step of
+/// one token.
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(cpu::Cpu& cpu) : cpu_(cpu) {}
@@ -50,6 +53,8 @@ class CpuOps final : public Ops {
                    const std::optional<mx::array>& residual) override;
   mx::array attention(const cpu::AttentionStep& step, std::vector<cpu::AttentionRow> rows,
                       const mx::array& cos_sin, const mx::array& qkv) override;
+  mx::array layer(const cpu::DecoderLayer& layer, const mx::array& x,
+                  std::vector<cpu::AttentionRow> rows, const mx::array& cos_sin) override;
   mx::array embed(const cpu::PackedMatrix& table, std::vector<int32_t> ids, float scale) override;
   mx::array select_rows(const mx::array& x, std::vector<int32_t> indices) override;
 

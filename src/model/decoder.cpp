@@ -37,11 +37,11 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source) 
   spec.shape.layers.assign(static_cast<size_t>(layers),
                            kv::LayerSpec{static_cast<int>(kv_heads), static_cast<int>(head_dim)});
   spec.layer_rope.assign(static_cast<size_t>(layers), 0);
-  // The outputs of a layer's five steps; MLX allocates about nine layers ahead (measured).
-  const int64_t outputs =
-      2 * (spec.heads + kv_heads) * head_dim + 2 * spec.shape.hidden_size + spec.intermediate_size;
+  // What the steps of a layer hand on, and the outputs of all layers: MLX allocates ahead.
+  const int64_t outputs = 2 * (spec.heads + kv_heads) * head_dim + spec.intermediate_size +
+                          (layers + 1) * spec.shape.hidden_size;
   spec.shape.attention_outputs = static_cast<int>(spec.heads * head_dim);
-  spec.shape.working_bytes_per_token = static_cast<size_t>(9 * outputs) * sizeof(float);
+  spec.shape.working_bytes_per_token = static_cast<size_t>(outputs) * sizeof(float);
   return spec;
 }
 
@@ -123,29 +123,29 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
   // What reads the residual stream gets 15 bits: rounding there costs most (docs/performance.md).
   const Precision reading = options.exact ? Precision::kF32 : Precision::kInt15;
   const Precision writing = options.exact ? Precision::kF32 : Precision::kInt8;
-  nn::DecoderBlock block;
-  block.rope = spec_.layer_rope[static_cast<size_t>(layer)];
-  block.qkv = {.norm = norm("input_layernorm", hidden),
-               .norm_eps = spec_.norm_eps,
-               .matrices = {weights.matrix(at + "self_attn.q_proj", q_rows, hidden, q_order),
-                            weights.matrix(at + "self_attn.k_proj", kv_rows, hidden, k_order),
-                            weights.matrix(at + "self_attn.v_proj", kv_rows, hidden)},
-               .bias = weights.vectors({{at + "self_attn.q_proj.bias", q_rows},
-                                        {at + "self_attn.k_proj.bias", kv_rows},
-                                        {at + "self_attn.v_proj.bias", kv_rows}},
-                                       {q_order, k_order}),
-               .precision = reading};
-  block.attention = {.heads = spec_.heads,
-                     .kv_heads = kv.kv_heads,
-                     .head_dim = dim,
-                     .scale = spec_.query_scale,
-                     .window = kv.window,
-                     .keep = kv.keep,
-                     .q_norm = spec_.qk_norm ? norm("self_attn.q_norm", dim) : nullptr,
-                     .k_norm = spec_.qk_norm ? norm("self_attn.k_norm", dim) : nullptr,
-                     .norm_eps = spec_.norm_eps,
-                     .rope_dims = spec_.ropes[block.rope].dims()};
-  block.out = {
+  kernels::cpu::DecoderLayer loaded;
+  loaded.qkv = {.norm = norm("input_layernorm", hidden),
+                .norm_eps = spec_.norm_eps,
+                .matrices = {weights.matrix(at + "self_attn.q_proj", q_rows, hidden, q_order),
+                             weights.matrix(at + "self_attn.k_proj", kv_rows, hidden, k_order),
+                             weights.matrix(at + "self_attn.v_proj", kv_rows, hidden)},
+                .bias = weights.vectors({{at + "self_attn.q_proj.bias", q_rows},
+                                         {at + "self_attn.k_proj.bias", kv_rows},
+                                         {at + "self_attn.v_proj.bias", kv_rows}},
+                                        {q_order, k_order}),
+                .precision = reading};
+  loaded.attention = {
+      .heads = spec_.heads,
+      .kv_heads = kv.kv_heads,
+      .head_dim = dim,
+      .scale = spec_.query_scale,
+      .window = kv.window,
+      .keep = kv.keep,
+      .q_norm = spec_.qk_norm ? norm("self_attn.q_norm", dim) : nullptr,
+      .k_norm = spec_.qk_norm ? norm("self_attn.k_norm", dim) : nullptr,
+      .norm_eps = spec_.norm_eps,
+      .rope_dims = spec_.ropes[spec_.layer_rope[static_cast<size_t>(layer)]].dims()};
+  loaded.out = {
       .post_norm = spec_.sandwich_norms ? norm("post_attention_layernorm", hidden) : nullptr,
       .norm_eps = spec_.norm_eps,
       .matrices = {weights.matrix(at + "self_attn.o_proj", hidden, q_rows)},
@@ -155,23 +155,23 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
   const char* mlp_norm =
       spec_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
   const int inner = spec_.intermediate_size;
-  block.gate_up = {.norm = norm(mlp_norm, hidden),
-                   .norm_eps = spec_.norm_eps,
-                   .matrices = {weights.matrix(at + "mlp.gate_proj", inner, hidden),
-                                weights.matrix(at + "mlp.up_proj", inner, hidden)},
-                   .bias = weights.vectors(
-                       {{at + "mlp.gate_proj.bias", inner}, {at + "mlp.up_proj.bias", inner}}),
-                   .epilogue = Epilogue::kGated,
-                   .activation = spec_.activation,
-                   .precision = reading};
-  block.down = {
+  loaded.gate_up = {.norm = norm(mlp_norm, hidden),
+                    .norm_eps = spec_.norm_eps,
+                    .matrices = {weights.matrix(at + "mlp.gate_proj", inner, hidden),
+                                 weights.matrix(at + "mlp.up_proj", inner, hidden)},
+                    .bias = weights.vectors(
+                        {{at + "mlp.gate_proj.bias", inner}, {at + "mlp.up_proj.bias", inner}}),
+                    .epilogue = Epilogue::kGated,
+                    .activation = spec_.activation,
+                    .precision = reading};
+  loaded.down = {
       .post_norm = spec_.sandwich_norms ? norm("post_feedforward_layernorm", hidden) : nullptr,
       .norm_eps = spec_.norm_eps,
       .matrices = {weights.matrix(at + "mlp.down_proj", hidden, inner)},
       .bias = weights.vectors({{at + "mlp.down_proj.bias", hidden}}),
       .epilogue = Epilogue::kResidual,
       .precision = writing};
-  blocks_.push_back(std::move(block));
+  layers_.push_back(std::move(loaded));
 }
 
 mx::array Decoder::forward(std::span<const TokenGroup> groups,
@@ -190,7 +190,7 @@ mx::array Decoder::forward(std::span<const TokenGroup> groups,
 
   mx::array x = ops_->embed(*embedding_, std::move(ids), spec_.embedding_scale);
   if (layer_outputs != nullptr) layer_outputs->push_back(x);
-  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
     std::vector<kernels::cpu::AttentionRow> rows;
     int token = 0;
     for (const TokenGroup& group : groups) {
@@ -198,7 +198,7 @@ mx::array Decoder::forward(std::span<const TokenGroup> groups,
       rows.push_back({token, count, group.cache.offset(), group.cache.attention(layer).view()});
       token += count;
     }
-    x = nn::forward(*ops_, blocks_[layer], x, std::move(rows), tables[blocks_[layer].rope]);
+    x = ops_->layer(layers_[layer], x, std::move(rows), tables[spec_.layer_rope[layer]]);
     if (layer_outputs != nullptr) layer_outputs->push_back(x);
   }
   return x;

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/ops.h"
 #include "model/config_reader.h"
 #include "model/model.h"
 #include "model/weights.h"
-#include "nn/decoder_block.h"
 #include "nn/rope.h"
 
 namespace cohort::model {
@@ -31,7 +31,7 @@ struct DecoderSpec {
   kv::LayerSpec& kv(size_t layer) { return std::get<kv::LayerSpec>(shape.layers[layer]); }
 };
 
-/// A pre-norm decoder-only transformer: embeddings, blocks, norm, head.
+/// A pre-norm decoder-only transformer: embeddings, layers, norm, head.
 class Decoder : public Model {
  public:
   Decoder(DecoderSpec spec, const Source& source, const LoadOptions& options,
@@ -50,7 +50,7 @@ class Decoder : public Model {
   DecoderSpec spec_;
   WeightStore store_;
   const kernels::cpu::PackedMatrix* embedding_ = nullptr;
-  std::vector<nn::DecoderBlock> blocks_;
+  std::vector<kernels::cpu::DecoderLayer> layers_;
   kernels::cpu::MatmulStep head_;
   std::unique_ptr<kernels::Ops> ops_;  // refers to the weights
 };

@@ -196,7 +196,7 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
   const size_t tile_floats = 4 * static_cast<size_t>(kStateHeader + padded(step.head_dim));
   plan.add(queries, tokens * static_cast<size_t>(step.outputs()));
   plan.add(states, split ? first_item.back() * tile_floats : 0);
-  plan.bind(cpu);
+  plan.bind(cpu.step_scratch(plan.bytes()));
 
   append(cpu, step, rows, qkv, queries);
   const Attention work(cpu, step, queries, out);

@@ -17,12 +17,12 @@ int usable_cores() {
 Cpu::Cpu(int threads, const Kernels& kernels)
     : pool_(threads > 0 ? threads : usable_cores()), kernels_(kernels) {}
 
-std::byte* Cpu::scratch(size_t bytes) {
-  if (scratch_.size() < bytes) {
-    scratch_ = {};  // free first: the contents are not kept
-    scratch_ = AlignedBuffer(bytes + bytes / 2);
+std::byte* Cpu::at_least(AlignedBuffer& buffer, size_t bytes) {
+  if (buffer.size() < bytes) {
+    buffer = {};  // free first: the contents are not kept
+    buffer = AlignedBuffer(bytes + bytes / 2);
   }
-  return scratch_.data();
+  return buffer.data();
 }
 
 }  // namespace cohort::kernels::cpu

@@ -15,12 +15,21 @@ class Cpu {
   ThreadPool& pool() { return pool_; }
   const Kernels& kernels() const { return kernels_; }
   /// Scratch memory of at least `bytes`, contents undefined; valid until the next call.
-  std::byte* scratch(size_t bytes);
+  std::byte* step_scratch(size_t bytes) { return at_least(step_scratch_, bytes); }
+  /// The same for a layer, whose steps need some, too.
+  std::byte* layer_scratch(size_t bytes) { return at_least(layer_scratch_, bytes); }
+  /// Gives both back.
+  void release_memory() {
+    step_scratch_ = {};
+    layer_scratch_ = {};
+  }
 
  private:
+  static std::byte* at_least(AlignedBuffer& buffer, size_t bytes);
+
   ThreadPool pool_;
   const Kernels& kernels_;
-  AlignedBuffer scratch_;
+  AlignedBuffer step_scratch_, layer_scratch_;
 };
 
 /// Hands out aligned pieces of one scratch buffer. Declare the pieces, then `bind` once.
@@ -33,8 +42,8 @@ class ScratchPlan {
          static_cast<void*>(&pointer), bytes_});
     bytes_ += (count * sizeof(T) + 63) / 64 * 64;
   }
-  void bind(Cpu& cpu) {
-    std::byte* base = cpu.scratch(bytes_);
+  size_t bytes() const { return bytes_; }
+  void bind(std::byte* base) const {
     for (const Piece& piece : pieces_) piece.set(piece.target, base + piece.offset);
   }
 

@@ -38,7 +38,7 @@ Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float*
   plan.add(quantized.sums, entries * 2);
   plan.add(quantized.scaled_sums, entries);
   plan.add(*sums, step.post_norm != nullptr ? n * step.outputs() : 0);
-  plan.bind(cpu);
+  plan.bind(cpu.step_scratch(plan.bytes()));
   const Kernels& k = cpu.kernels();
   cpu.pool().parallel_for(n, [&](size_t row) {
     const float* in = x + row * cols;
