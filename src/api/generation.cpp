@@ -119,6 +119,7 @@ Outcome generate(serving::ModelService& service, const Call& call, Draft draft,
   const engine::Priority of_header = read_priority_header(call.priority);
   draft.request.id = call.request_id;
   draft.request.own_id = call.own_request_id;
+  require_short(call.session, "x-session-affinity");
   if (draft.request.session.empty()) draft.request.session = call.session;
   draft.request.client = call.client;
   draft.request.priority = draft.priority.value_or(of_header);

@@ -138,16 +138,22 @@ void read_logit_bias(const Reading& reading) {
   }
 }
 
+std::string_view read_name(const Reading& reading) {
+  const std::string_view text = read_text(reading.value, reading.name);
+  require_short(text, reading.name);
+  return text;
+}
+
 void read_session(const Reading& reading) {
-  reading.draft.request.session = read_text(reading.value, reading.name);
+  reading.draft.request.session = read_name(reading);
 }
 
 void read_prompt_cache_key(const Reading& reading) {
-  reading.draft.prompt_cache_key = read_text(reading.value, reading.name);
+  reading.draft.prompt_cache_key = read_name(reading);
 }
 
 void read_cache_salt(const Reading& reading) {
-  reading.draft.request.cache_salt = read_text(reading.value, reading.name);
+  reading.draft.request.cache_salt = read_name(reading);
 }
 
 void read_cache_prompt(const Reading& reading) {
@@ -255,6 +261,12 @@ std::string supported_names(std::span<const Field> own) {
 }
 
 }  // namespace
+
+void require_short(std::string_view text, std::string_view name) {
+  constexpr size_t kMost = 512;
+  if (text.size() <= kMost) return;
+  refuse(name, fmt::format("{} has {} bytes: at most {} are supported", name, text.size(), kMost));
+}
 
 Draft read_fields(const json::object& body, std::span<const Field> own,
                   const serving::ModelInfo& model) {

@@ -60,4 +60,8 @@ Draft read_fields(const boost::json::object& body, std::span<const Field> own,
 ///   throws   kUnsupported when its value would change something
 bool accept_harmless(std::string_view name, const boost::json::value& value);
 
+/// Names of what is kept as long as prefixes are: a salt, a session.
+///   throws   kInvalidRequest beyond 512 bytes
+void require_short(std::string_view text, std::string_view name);
+
 }  // namespace cohort::api

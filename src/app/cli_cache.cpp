@@ -66,7 +66,7 @@ int collect_garbage(const CacheFolder& folder, const Settings& settings) {
   folder.sweep();
   for (const CachedFile& file : folder.list()) {
     if (file.temporary) continue;
-    const auto report = store::report_on(folder, file.name, false);
+    const auto report = store::report_on(folder, file.name, true);
     if (report && report->damaged) folder.remove(file.name);
   }
   // Only if asked: a server with another limit may own what goes beyond this one.

@@ -177,21 +177,22 @@ void Loop::lose_prefixes(const std::exception& failure) noexcept {
 /// In order of urgency and arrival; who does not fit keeps the later ones waiting, too.
 void Loop::resume_parked() {
   std::vector<Row*> parked;
-  bool any_active = false;
+  size_t active = 0;
   for (Row& row : rows_) {
-    any_active = any_active || !row.parked();
+    active += !row.parked();
     if (row.resumable()) parked.push_back(&row);
   }
   std::ranges::stable_sort(parked, {},
                            [](const Row* row) { return row->submission().request.priority; });
   for (Row* row : parked) {
-    if (any_active && !has_room(row->submission(), row->tokens(), row->most_tokens())) return;
+    if (active >= options_.max_rows) return;
+    if (active > 0 && !has_room(row->submission(), row->tokens(), row->most_tokens())) return;
     try {
       open(*row);
     } catch (const std::exception& failure) {
       end(*row, failure);
     }
-    any_active = true;
+    ++active;
   }
 }
 
@@ -213,6 +214,7 @@ void Loop::admit() {
     if (next == nullptr) break;
     if (!rows_.empty()) {
       const auto choices = static_cast<size_t>(next->request.choices);
+      while (places() + choices > options_.max_rows && park_unread()) continue;
       if (places() + choices > options_.max_rows) break;
       const auto prompt = static_cast<int64_t>(next->request.prompt.size());
       const int64_t known = prompt + next->replayed_tokens();
@@ -222,10 +224,13 @@ void Loop::admit() {
   }
 }
 
-/// Rows, those that are still to be forked included.
+/// Rows, those that are still to be forked included; but who parks until a consumer reads, which
+/// may be never, takes none.
 size_t Loop::places() const {
   size_t places = 0;
-  for (const Row& row : rows_) places += 1 + static_cast<size_t>(row.choices_left());
+  for (const Row& row : rows_) {
+    if (!row.parked() || row.resumable()) places += 1 + static_cast<size_t>(row.choices_left());
+  }
   return places;
 }
 
@@ -273,6 +278,10 @@ Row* Loop::lowest_row() {
 void Loop::park_blocked() noexcept {
   const bool some_wait = !line_.empty() || std::ranges::any_of(rows_, &Row::resumable);
   if (!some_wait || options_.kv_memory_bytes == SIZE_MAX) return;
+  while (park_unread()) continue;
+}
+
+bool Loop::park_unread() noexcept {
   for (Row& row : rows_) {
     if (!row.active() || !row.stream().full() || row.cache().offset() == 0) continue;
     try {
@@ -280,7 +289,9 @@ void Loop::park_blocked() noexcept {
     } catch (const std::exception& failure) {
       end(row, failure);
     }
+    return true;
   }
+  return false;
 }
 
 void Loop::park(Row& row) {

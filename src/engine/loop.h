@@ -115,6 +115,9 @@ class Loop {
   Row* lowest_row();
   void park(Row& row);
   void park_blocked() noexcept;
+  /// Parks a row whose consumer does not read.
+  ///   returns  false if there is none
+  bool park_unread() noexcept;
   static bool is_want_of_memory(const std::exception& failure);
 
   // Iteration.

@@ -69,7 +69,7 @@ struct Connection::Exchange {
     parser.header_limit(static_cast<uint32_t>(server.options.header_bytes_max));
     parser.body_limit(server.options.body_bytes_max);
   }
-  ~Exchange() { shared.bodies_bytes -= reserved_bytes; }
+  ~Exchange() { shared.bodies_bytes -= body_bytes; }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
@@ -95,8 +95,8 @@ struct Connection::Exchange {
 
   Shared& shared;
   wire::request_parser<wire::string_body> parser;
-  uint64_t reserved_bytes = 0;
-  bool trusted = false;  // the guard let it in, so its Origin may read the answer
+  uint64_t body_bytes = 0;  // that have arrived, of all bodies' share
+  bool trusted = false;     // the guard let it in, so its Origin may read the answer
   std::string request_id;
   std::shared_ptr<Trace> trace;  // null = off
 };
@@ -218,13 +218,6 @@ asio::awaitable<bool> Connection::answer(Exchange& exchange) {
 asio::awaitable<std::optional<api::Reply>> Connection::read_body(Exchange& exchange) {
   auto& parser = exchange.parser;
   if (parser.is_done()) co_return std::nullopt;
-  const uint64_t bytes = parser.content_length().value_or(shared_.options.body_bytes_max);
-  if (shared_.bodies_bytes + bytes > shared_.options.all_bodies_bytes_max) {
-    co_return api::error_reply(
-        Error(ErrorKind::kOverloaded, "too many large requests at once: try again later"));
-  }
-  shared_.bodies_bytes += bytes;
-  exchange.reserved_bytes = bytes;
   set_deadline(shared_.options.body_timeout);
   if (const auto expected = header(exchange.request(), wire::field::expect)) {
     if (!beast::iequals(*expected, "100-continue")) {
@@ -233,8 +226,18 @@ asio::awaitable<std::optional<api::Reply>> Connection::read_body(Exchange& excha
     if (!co_await write(kContinue)) co_return std::nullopt;
     set_deadline(shared_.options.body_timeout);
   }
-  const auto [error, size] = co_await wire::async_read(socket_, buffer_, parser, kResult);
-  if (error) co_return reply_to(error);
+  while (!parser.is_done()) {
+    const auto [error, size] = co_await wire::async_read_some(socket_, buffer_, parser, kResult);
+    if (error) co_return reply_to(error);
+    // As it arrives: who announces much and sends little takes no room from others.
+    const uint64_t arrived = parser.get().body().size();
+    shared_.bodies_bytes += arrived - exchange.body_bytes;
+    exchange.body_bytes = arrived;
+    if (shared_.bodies_bytes > shared_.options.all_bodies_bytes_max) {
+      co_return api::error_reply(
+          Error(ErrorKind::kOverloaded, "too many large requests at once: try again later"));
+    }
+  }
   co_return std::nullopt;
 }
 

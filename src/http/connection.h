@@ -25,7 +25,7 @@ struct Shared {
   boost::asio::thread_pool handlers;
   // io thread
   bool draining = false;
-  uint64_t bodies_bytes = 0;  // reserved for bodies that are being read or handled
+  uint64_t bodies_bytes = 0;  // of bodies that are being read or handled
 };
 
 /// One client: reads requests one after the other and answers each before the next.

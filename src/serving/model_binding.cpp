@@ -223,7 +223,10 @@ std::optional<store::Generation> ModelBinding::generation(const engine::Request&
   if (!resumable || engine_->ssd() == nullptr) return std::nullopt;
   store::Generation fresh = answer_identity(request, sampling, space);
   auto known = engine_->ssd()->generation(fresh.key, fresh.fingerprint);
-  return known ? std::move(known) : std::move(fresh);
+  // A file is not believed: an id that the model does not have would be read out of bounds.
+  const auto is_token = [&](int32_t id) { return id >= 0 && id < info_.vocab_size; };
+  if (!known || !std::ranges::all_of(known->answer, is_token)) return fresh;
+  return known;
 }
 
 std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {

@@ -3,6 +3,8 @@
 #include <mlx/version.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <set>
 
 #include "base/mapped_file.h"
 #include "base/sha256.h"
@@ -31,8 +33,23 @@ void add_samples(Sha256& hash, Bytes bytes) {
   }
 }
 
+/// When files of weights were written last: an edit may spare all samples.
+void add_times(Sha256& hash, const std::filesystem::path& path) {
+  if (std::filesystem::is_directory(path)) {
+    std::set<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      if (entry.path().extension() == ".safetensors") files.insert(entry.path());
+    }
+    for (const std::filesystem::path& file : files) add_times(hash, file);
+    return;
+  }
+  const auto time = std::filesystem::last_write_time(path).time_since_epoch();
+  add(hash, fmt::format("{} {}", path.filename().string(), time.count()));
+}
+
 std::string fingerprint(const model::Checkpoint& checkpoint) {
   Sha256 hash;
+  add_times(hash, checkpoint.path);
   add(hash, boost::json::serialize(checkpoint.config));
   if (checkpoint.tokenizer_json) hash.update(checkpoint.tokenizer_json->bytes());
   if (checkpoint.gguf) {

@@ -131,6 +131,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "stream_options.include_obfuscation"},
         Refused{R"("max_tokens":5,"max_completion_tokens":6)", "max_completion_tokens"},
         Refused{R"("session_id":"a","prompt_cache_key":"b")", "prompt_cache_key"},
+        Refused{R"("session_id":")" + std::string(513, 'a') + '"', "session_id"},
+        Refused{R"("cache_salt":")" + std::string(513, 'a') + '"', "cache_salt"},
         Refused{R"("prompt_cache_key":"b","session_id":"a")", "prompt_cache_key"},
         Refused{R"("n":2,"best_of":3)", "best_of"}, Refused{R"("best_of":3,"n":2)", "best_of"},
         Refused{R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},

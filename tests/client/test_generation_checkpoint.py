@@ -1,7 +1,9 @@
 """Answers that outlive the server, as clients see it: a retry under the same id gets the whole answer."""
 
 import contextlib
+import hashlib
 import json
+import struct
 import subprocess
 import threading
 import time
@@ -57,6 +59,36 @@ def kill_in_the_middle(folder, prompt, request_id, **fields):
 
 def text_of(answer):
     return answer.choices[0].text
+
+
+def with_next_token(record, token):
+    """A file of a checkpoint whose last token is another one, with all checksums right."""
+    length = int.from_bytes(record[12:16], "little")
+    head = json.loads(record[16:16 + length])
+    about, generation = head["about"], head["about"]["generation"]
+    ids = [int(about["ids"][i:i + 8], 16) for i in range(0, len(about["ids"]), 8)]
+    answer = [*ids[generation["promptTokens"]:], token]
+    generation["next"] = token
+    said = f"{generation['key']}\0{generation['fingerprint']}\0".encode()
+    said += struct.pack("<Q", generation["seed"]) + struct.pack(f"<{len(answer)}i", *answer)
+    generation["checksum"] = hashlib.sha256(said).hexdigest()
+    text = json.dumps(head).encode()
+    text += b" " * (-(16 + len(text)) % 64)
+    whole = record[:12] + len(text).to_bytes(4, "little") + text + record[16 + length:-64]
+    return whole + hashlib.sha256(whole).hexdigest().encode()
+
+
+@pytest.mark.parametrize("token", [400, 2**31 - 1])
+def test_a_checkpoint_with_tokens_that_the_model_lacks_is_not_believed(tmp_path, token):
+    prompt = prompt_of(31, 100)
+    kill_in_the_middle(tmp_path, prompt, "mine")
+    for file in tmp_path.rglob("*.kv"):
+        file.write_bytes(with_next_token(file.read_bytes(), token))
+    for file in tmp_path.glob("index.sqlite*"):
+        file.unlink()
+    with with_checkpoints(tmp_path) as server:
+        assert ask(server, prompt, "mine", max_tokens=TOKENS).usage.completion_tokens == TOKENS
+        assert get(server.url + "/stats")[1]["resumed_answers"] == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import threading
 import time
@@ -38,6 +39,23 @@ def ssd_stats(server):
 
 def verify(folder):
     return subprocess.run([COHORT, "cache", "verify", "--ssd-cache", str(folder)], capture_output=True, text=True)
+
+
+def test_weights_that_were_edited_in_place_are_another_model(tmp_path):
+    model, folder, prompt = tmp_path / "llama", tmp_path / "cache", prompt_of(7, 150)
+    shutil.copytree(LLAMA, model)
+    with with_folder(folder, model=model) as server:
+        server.name = "llama"
+        ask(server, prompt)
+        assert flush(server) == {"durable": True}
+    weights = model / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    at = 8 + int.from_bytes(content[:8], "little") + len(content) // 3
+    content[at] ^= 0x80
+    weights.write_bytes(content)
+    with with_folder(folder, model=model) as server:
+        server.name = "llama"
+        assert cached(ask(server, prompt)) == 0
 
 
 @pytest.mark.parametrize("flags", [[], ["--kv-quant", "8", "--kv-group-size", "32"], ["--exact"]])

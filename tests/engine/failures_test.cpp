@@ -282,7 +282,8 @@ TEST_F(FailingEngine, AWaitingRequestThatIsCancelledGivesUpItsPlaceAtOnce) {
   Engine& engine = start({.max_rows = 1, .max_waiting = 1});
   const auto running = submit({10}, 1 << 18, 2);  // full soon: the engine sleeps
   ASSERT_TRUE(eventually([&] { return running->full(); }));
-  const auto waiting = submit({20}, 5);
+  const auto waiting = std::make_shared<Stream>(1, 0, Stream::kCapacity, 2);  // no places for two
+  engine.submit({{.prompt = {20}, .choices = 2}, {.temperature = 0}, 5, dense(), waiting});
   EXPECT_THROW(submit({30}, 5), Error);
   waiting->cancel();
   EXPECT_EQ(collect(*waiting).finish, FinishReason::kCancelled);

@@ -235,7 +235,7 @@ TEST_F(Limits, AChunkedBodyCountsToo) {
 TEST_F(Limits, BodiesTogetherAreBounded) {
   options.all_bodies_bytes_max = 1000;
   auto first = connect();
-  first.send(kPostHead + "Content-Length: 900\r\n\r\n{");
+  first.send(kPostHead + "Content-Length: 901\r\n\r\n" + std::string(900, ' '));
   auto second = connect();
   ASSERT_TRUE(within(2s, [&] {
     auto probe = connect();
@@ -248,6 +248,18 @@ TEST_F(Limits, BodiesTogetherAreBounded) {
     probe.send(kPostHead + "Content-Length: 200\r\n\r\n" + std::string(200, ' '));
     return probe.read_response().status == 400;  // read, and found not to be JSON
   }));
+}
+
+TEST_F(Limits, BodiesThatAreAnnouncedButNotSentTakeNoRoom) {
+  options.all_bodies_bytes_max = 1000;
+  auto announced = connect(), chunked = connect();
+  announced.send(kPostHead + "Content-Length: 900\r\n\r\n{");
+  chunked.send(kPostHead + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n");
+  for (int i = 0; i < 20; ++i) {
+    auto probe = connect();
+    probe.send(kPostHead + "Content-Length: 500\r\n\r\n" + std::string(500, ' '));
+    EXPECT_EQ(probe.read_response().status, 400) << "read, and found not to be JSON";
+  }
 }
 
 TEST_F(Limits, ConnectionsBeyondTheLimitWait) {

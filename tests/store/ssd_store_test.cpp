@@ -249,6 +249,28 @@ TEST(SsdStore, AnIndexThatLiesCostsAMissAndNoFile) {
   }
 }
 
+TEST(SsdStore, AnIndexWithoutAnEndIsMadeAnew) {
+  const TempFolder folder;
+  PrefixModel model({plain_layer()});
+  const Ids ids = some_ids(100, 1);
+  {
+    SsdStore store(options(folder.path));
+    keep(store, model, ids);
+  }
+  sqlite3* db = nullptr;
+  sqlite3_open((folder.path / "index.sqlite").c_str(), &db);
+  const char* endless =
+      "DROP TABLE files_2; CREATE VIEW files_2 AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL "
+      "SELECT "
+      "i + 1 FROM n) SELECT 'f' || i AS file, 1 AS bytes, 'n' AS space, 0 AS floor, 0 AS reusable, "
+      "'' AS ids, '' AS generation FROM n";
+  EXPECT_EQ(sqlite3_exec(db, endless, nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  SsdStore store(options(folder.path));
+  EXPECT_TRUE(store.flush(20s));
+  EXPECT_TRUE(restored(store, model, ids));
+}
+
 TEST(SsdStore, TheBytesStayBelowTheLimitAndTheLeastRecentlyUsedGoes) {
   const TempFolder folder;
   PrefixModel model({plain_layer()});

@@ -24,9 +24,14 @@ constexpr const char* kSetUp = R"(
   CREATE TABLE IF NOT EXISTS objects_1 (file TEXT PRIMARY KEY, bytes INTEGER, key BLOB);
   SELECT file, bytes, key FROM objects_1 LIMIT 1;)";
 constexpr int kBusyMs = 2000;  // while another server writes
+// A statement here touches a row, or walks through names once. What takes longer is not ours: a
+// view in the place of a table may have no end.
+constexpr std::chrono::seconds kStatementTime{5};
+constexpr int kInstructionsPerLook = 10000;
 
 bool is_damage(int code) {
-  return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB;
+  const int kind = code & 0xff;
+  return kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB || kind == SQLITE_INTERRUPT;
 }
 
 void bind(sqlite3_stmt* statement, int at, const std::string& text) {
@@ -68,6 +73,13 @@ void FileIndex::open() {
   if (code == SQLITE_OK) {
     sqlite3_busy_timeout(db_, kBusyMs);
     sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+    sqlite3_db_config(db_, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+    sqlite3_db_config(db_, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+    const auto too_long = [](void* self) -> int {
+      return std::chrono::steady_clock::now() > static_cast<FileIndex*>(self)->deadline_;
+    };
+    sqlite3_progress_handler(db_, kInstructionsPerLook, too_long, this);
+    deadline_ = std::chrono::steady_clock::now() + kStatementTime;
     code = sqlite3_exec(db_, kSetUp, nullptr, nullptr, nullptr);
   }
   if (code == SQLITE_OK) return;
@@ -91,6 +103,7 @@ FileIndex::Statement FileIndex::prepare(const char* sql) {
   if (damaged_) start_anew();
   sqlite3_stmt* statement = nullptr;
   if (db_ != nullptr) {
+    deadline_ = std::chrono::steady_clock::now() + kStatementTime;
     damaged_ = is_damage(sqlite3_prepare_v2(db_, sql, -1, &statement, nullptr));
   }
   return Statement(statement);

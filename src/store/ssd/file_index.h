@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -51,6 +52,7 @@ class FileIndex {
   const std::filesystem::path path_;
   sqlite3* db_ = nullptr;
   bool damaged_ = false;
+  std::chrono::steady_clock::time_point deadline_;  // of the statement that runs
 };
 
 }  // namespace cohort::store

@@ -183,6 +183,7 @@ class SsdStore {
   const CacheFolder folder_;
   FileIndex index_;             // of the writing thread, as the next
   std::set<std::string> idle_;  // files that are of no use to look into again
+  uint64_t folder_bytes_ = 0;   // of all files, as of the last look and what was written since
 
   mutable std::mutex mutex_;
   std::condition_variable work_;      // for the threads
