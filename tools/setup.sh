@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what building and testing Cohort need on Debian 12 / Ubuntu: system packages (apt),
-# a Rust toolchain if none is on PATH, and the Python environment .deps/venv, which also holds the
-# pinned MLX wheel. Does nothing, quickly, when everything is already there.
+# Installs what building and testing Cohort need on Debian 12 / Ubuntu: system packages (apt, and those
+# that ARGS name), a Rust toolchain if none is on PATH, and the Python environment .deps/venv, which also
+# holds the pinned MLX wheel. Does nothing, quickly, when everything is already there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ make cmake ninja-build ccache git ca-certificates python3 python3-pip python3-venv
   libboost1.81-dev libfmt-dev libcli11-dev libtomlplusplus-dev libcurl4-openssl-dev libssl-dev
-  libsqlite3-dev libgtest-dev clang libclang-rt-14-dev)
+  libsqlite3-dev libgtest-dev clang libclang-rt-14-dev "$@")
 
 missing=()
 for package in "${packages[@]}"; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The long checks that `make test` has no time for: every preset's tests, the client suite against
-# the sanitized server, more random crowds of rows, longer fuzzing, a server in long use, the
-# package. Writes docs/verify-DATE.md, to be committed.
+# The long checks that `make test` has no time for: every preset's tests, the kernels for another
+# processor, the client suite against the sanitized server, more random crowds of rows, longer fuzzing,
+# a server in long use, the package. Writes docs/verify-DATE.md, to be committed.
 #   FUZZ_S  seconds for each fuzz target (default 300)
 #   SOAK    requests of each soak (default 1000)
 #   ROUNDS  of random crowds, of 10,000 random schedules and of 5 kills (default 40, about a quarter
@@ -56,6 +56,7 @@ step "release tests" make test
 step "clang-tidy" make lint
 step "address and undefined sanitizers" configure_and_test dev
 step "thread sanitizer" configure_and_test tsan
+step "kernels for ARM" make arm
 step "clients of the sanitized server" sanitized_clients
 step "random crowds" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/model_tests \
   --gtest_filter='*KvInvariance*'

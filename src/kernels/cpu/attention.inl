@@ -20,38 +20,51 @@ struct KvHead {
 #include "kernels/cpu/encodings/dense.inl"
 #include "kernels/cpu/encodings/turboquant.inl"
 
+/// How many parts of sixteen lanes QT queries meet at a time, so that their sums stay in registers.
+template <int QT>
+constexpr int kParts = kMostSums / QT >= 4   ? 4
+                       : kMostSums / QT >= 2 ? 2
+                                             : 1;
+
+#define COHORT_EACH_QUERY(i) COHORT_UNROLLED for (int i = 0; i < QT; ++i)
+#define COHORT_EACH_PART(p) COHORT_UNROLLED for (int p = 0; p < PT; ++p)
+
 /// scores[query][64] for QT queries against the keys of one block.
 ///   group_sums  per query, the sums of its channels by group (coded keys)
 template <class Keys, int QT>
 void block_scores(const KvHead& head, const float* const* queries, const float* const* group_sums,
                   float* scores) {
+  constexpr int PT = kParts<QT>;
   const int dim = head.geometry.head_dim;
   const int group = Keys::kCoded ? head.geometry.encoding.group : dim;
-  for (int begin = 0; begin < dim; begin += group) {
-    F acc[QT][4];
-    for (auto& row : acc) {
-      for (F& a : row) a = set1(0);
+  const auto dots = [&](int first, int begin) {
+    F acc[QT][PT];
+    COHORT_EACH_QUERY(i) {
+      COHORT_EACH_PART(p) acc[i][p] = set1(0);
     }
     for (int d = begin; d < begin + group; ++d) {
-      F k[4];
-      for (int part = 0; part < 4; ++part) k[part] = Keys::read(head, part * dim + d);
-      for (int i = 0; i < QT; ++i) {
+      F k[PT];
+      COHORT_EACH_PART(p) k[p] = Keys::read(head, (first + p) * dim + d);
+      COHORT_EACH_QUERY(i) {
         const F q = set1(queries[i][d]);
-        for (int part = 0; part < 4; ++part) acc[i][part] = fma(k[part], q, acc[i][part]);
+        COHORT_EACH_PART(p) acc[i][p] = fma(k[p], q, acc[i][p]);
       }
     }
-    for (int part = 0; part < 4; ++part) {
-      for (int i = 0; i < QT; ++i) {
-        float* to = scores + i * 64 + part * 16;
+    COHORT_EACH_PART(p) {
+      COHORT_EACH_QUERY(i) {
+        float* to = scores + i * 64 + (first + p) * 16;
         if constexpr (Keys::kCoded) {
           const int g = begin / group;
-          const F before = begin == 0 ? set1(0) : load(to);
-          store(to, Keys::add_group(head, g, part, acc[i][part], set1(group_sums[i][g]), before));
+          const F sum = set1(group_sums[i][g]), before = begin == 0 ? set1(0) : load(to);
+          store(to, Keys::add_group(head, g, first + p, acc[i][p], sum, before));
         } else {
-          store(to, acc[i][part]);
+          store(to, acc[i][p]);
         }
       }
     }
+  };
+  for (int begin = 0; begin < dim; begin += group) {
+    for (int first = 0; first < 4; first += PT) dots(first, begin);
   }
 }
 
@@ -83,38 +96,42 @@ struct ValueSum {
   float* const* outputs;     // [query]
 };
 
-/// DT * 16 channels from `channel` on: output = output * correction + offset + sum of
+/// PT * 16 channels from `channel` on: output = output * correction + offset + sum of
 /// weight * value, in key order.
-template <class Values, int QT, int DT>
+template <class Values, int QT, int PT>
 void accumulate_values(const KvHead& head, int channel, const ValueSum& sum) {
-  F acc[QT][DT];
-  for (int i = 0; i < QT; ++i) {
-    for (int t = 0; t < DT; ++t) {
-      const F before = mul(load(sum.outputs[i] + channel + 16 * t), set1(sum.corrections[i]));
-      acc[i][t] = Values::kCoded ? add(before, set1(sum.offsets[i])) : before;
+  F acc[QT][PT];
+  COHORT_EACH_QUERY(i) {
+    COHORT_EACH_PART(p) {
+      const F before = mul(load(sum.outputs[i] + channel + 16 * p), set1(sum.corrections[i]));
+      acc[i][p] = Values::kCoded ? add(before, set1(sum.offsets[i])) : before;
     }
   }
   const Values values(head);
   const size_t row_bytes = head.geometry.value_row_bytes();
   const std::byte* row = head.values() + sum.begin * row_bytes;
   for (int key = sum.begin; key < sum.end; ++key, row += row_bytes) {
-    F v[DT];
-    for (int t = 0; t < DT; ++t) v[t] = values.read(row, channel / 16 + t);
-    for (int i = 0; i < QT; ++i) {
+    F v[PT];
+    COHORT_EACH_PART(p) v[p] = values.read(row, channel / 16 + p);
+    COHORT_EACH_QUERY(i) {
       const F w = set1(sum.weights[i * 64 + key]);
-      for (int t = 0; t < DT; ++t) acc[i][t] = fma(w, v[t], acc[i][t]);
+      COHORT_EACH_PART(p) acc[i][p] = fma(w, v[p], acc[i][p]);
     }
   }
-  for (int i = 0; i < QT; ++i) {
-    for (int t = 0; t < DT; ++t) store(sum.outputs[i] + channel + 16 * t, acc[i][t]);
+  COHORT_EACH_QUERY(i) {
+    COHORT_EACH_PART(p) store(sum.outputs[i] + channel + 16 * p, acc[i][p]);
   }
 }
 
 template <class Values, int QT>
 void accumulate_channels(const KvHead& head, int begin, int end, const ValueSum& sum) {
   int d = begin;
-  for (; d + 64 <= end; d += 64) accumulate_values<Values, QT, 4>(head, d, sum);
-  for (; d + 32 <= end; d += 32) accumulate_values<Values, QT, 2>(head, d, sum);
+  if constexpr (kParts<QT> >= 4) {
+    for (; d + 64 <= end; d += 64) accumulate_values<Values, QT, 4>(head, d, sum);
+  }
+  if constexpr (kParts<QT> >= 2) {
+    for (; d + 32 <= end; d += 32) accumulate_values<Values, QT, 2>(head, d, sum);
+  }
   for (; d < end; d += 16) accumulate_values<Values, QT, 1>(head, d, sum);
 }
 

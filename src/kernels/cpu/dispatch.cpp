@@ -1,3 +1,7 @@
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 #include <cstdlib>
 #include <string_view>
 
@@ -8,7 +12,7 @@ namespace cohort::kernels::cpu {
 
 std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> found;
-#if defined(COHORT_WIDE_KERNELS)
+#if defined(COHORT_X86_KERNELS)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                     __builtin_cpu_supports("f16c");
@@ -18,6 +22,15 @@ std::vector<const Kernels*> available_kernels() {
     found.push_back(&kAvx512Kernels);
   }
   if (avx2) found.push_back(&kAvx2Kernels);
+#elif defined(COHORT_ARM_KERNELS)
+#if defined(__linux__)
+  const bool dot_products = (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  const bool mixed_signs = (::getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+#else  // Apple: all of its processors have the former
+  const bool dot_products = true, mixed_signs = false;
+#endif
+  if (dot_products && mixed_signs) found.push_back(&kNeonI8mmKernels);
+  if (dot_products) found.push_back(&kNeonKernels);
 #endif
   found.push_back(&kScalarKernels);
   return found;

@@ -9,7 +9,9 @@
 
 // The wide kernels choose their instructions in GCC's way; clang, which fuzzes, has the plain ones.
 #if defined(__x86_64__) && !defined(__clang__)
-#define COHORT_WIDE_KERNELS
+#define COHORT_X86_KERNELS
+#elif defined(__aarch64__) && !defined(__clang__)
+#define COHORT_ARM_KERNELS
 #endif
 
 namespace cohort::kernels::cpu {
@@ -102,6 +104,8 @@ struct Kernels {
 extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;  // null members where not built for this architecture
 extern const Kernels kAvx512Kernels;
+extern const Kernels kNeonKernels;
+extern const Kernels kNeonI8mmKernels;
 
 /// The sets that this machine can run, best first; the last is scalar.
 std::vector<const Kernels*> available_kernels();

@@ -118,19 +118,23 @@ struct ScaleBF16 {
   static F read(const std::byte* p) { return load_bf16(p); }
 };
 
-/// Vector j of a group: inputs 4 j to 4 j + 3 of sixteen outputs.
+/// Vector j of a group: inputs 4 j to 4 j + 3 of sixteen outputs; for dot4 every code less kLess.
 struct CodesU4 {
   static constexpr size_t kBytes = 256;
+  static constexpr int kLess = 0;
   static Codes vector(const std::byte* p, int j) {
     const Codes pair = load_codes(reinterpret_cast<const uint8_t*>(p) + j % 4 * 64);
     return j < 4 ? low_nibbles(pair) : high_nibbles(pair);
   }
+  static Codes dot_vector(const std::byte* p, int j) { return vector(p, j); }
 };
 struct CodesU8 {
   static constexpr size_t kBytes = 512;
+  static constexpr int kLess = kDotLess;
   static Codes vector(const std::byte* p, int j) {
     return load_codes(reinterpret_cast<const uint8_t*>(p) + j * 64);
   }
+  static Codes dot_vector(const std::byte* p, int j) { return less_for_dot(vector(p, j)); }
 };
 
 // Loops over a block of tiles and rows are unrolled and their arrays in registers, so that the
@@ -139,12 +143,13 @@ struct CodesU8 {
 #define COHORT_EACH_TILE(t) COHORT_UNROLLED for (int t = 0; t < TB; ++t)
 #define COHORT_EACH_ROW(r) COHORT_UNROLLED for (int r = 0; r < MB; ++r)
 
-/// sums[t][r] += codes . weights in the vectors [begin, end) of a group of TB tiles and MB rows of
-/// x, whose entries lie kEntry bytes apart; exact.
+/// sums[t][r] += x . (codes less C::kLess) in the vectors [begin, end) of a group of TB tiles and
+/// MB rows of x, whose entries lie kEntry bytes apart; exact.
 template <class C, int kEntry, int TB, int MB>
-inline void add_dots(const std::byte* const* tiles, int begin, int end, const int8_t* x,
-                     I (&sums)[TB][MB]) {
-  constexpr bool kFew = TB * MB < 8;  // so few that the latency of one chain each would show
+[[gnu::always_inline]] inline void add_dots(const std::byte* const* tiles, int begin, int end,
+                                            const int8_t* x, I (&sums)[TB][MB]) {
+  constexpr bool kFew =
+      TB * MB < kBusySums;  // so few that the latency of one chain each would show
   I odd[TB][MB];
   COHORT_EACH_TILE(t) {
     COHORT_EACH_ROW(r) odd[t][r] = set1_i(0);
@@ -152,11 +157,11 @@ inline void add_dots(const std::byte* const* tiles, int begin, int end, const in
   COHORT_UNROLLED
   for (int j = begin; j < end; ++j) {
     Codes codes[TB];
-    COHORT_EACH_TILE(t) codes[t] = C::vector(tiles[t], j);
+    COHORT_EACH_TILE(t) codes[t] = C::dot_vector(tiles[t], j);
     COHORT_EACH_ROW(r) {
       COHORT_EACH_TILE(t) {
         I& sum = kFew && j % 2 == 1 ? odd[t][r] : sums[t][r];
-        sum = dot4(sum, codes[t], x + r * kEntry + 4 * j);
+        sum = dot4(sum, codes[t], x + r * kEntry, j);
       }
     }
   }
@@ -178,7 +183,7 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
     p[t] = m.tile(tile + t);
     COHORT_EACH_ROW(r) acc[t][r] = set1(0);
   }
-  const int zero = m.layout.zero;
+  const int zero = m.layout.zero - C::kLess;
   const size_t group_bytes = m.group_bytes();
   const bool has_min = m.layout.has_min;
   const int groups = m.groups();
@@ -234,7 +239,9 @@ void in_blocks(int tiles, int rows, Block block) {
     if constexpr (kRowBlock > 4) {
       if (r + 4 <= rows) block(tile_block, std::integral_constant<int, 4>{}, tile, r), r += 4;
     }
-    if (r + 2 <= rows) block(tile_block, std::integral_constant<int, 2>{}, tile, r), r += 2;
+    if constexpr (kRowBlock > 2) {
+      if (r + 2 <= rows) block(tile_block, std::integral_constant<int, 2>{}, tile, r), r += 2;
+    }
     if (r < rows) block(tile_block, std::integral_constant<int, 1>{}, tile, r);
   };
   // Few rows wait for memory, which streams best from one tile after the other.

@@ -126,10 +126,15 @@ inline __m256i dot4_half(__m256i sum, __m256i codes, __m256i x_even, __m256i x_o
   return _mm256_add_epi32(
       sum, _mm256_add_epi32(_mm256_madd_epi16(even, x_even), _mm256_madd_epi16(odd, x_odd)));
 }
-/// sum + codes . the four signed bytes at x (exact).
-inline I dot4(I sum, Codes c, const int8_t* x) {
+// What dot4 reads of codes of 8 bits: the codes less kDotLess.
+constexpr int kDotLess = 0;
+inline Codes less_for_dot(Codes c) {
+  return c;
+}
+/// sum + codes . the signed bytes 4 j to 4 j + 3 of x (exact).
+inline I dot4(I sum, Codes c, const int8_t* x, int j) {
   int32_t four;
-  __builtin_memcpy(&four, x, 4);
+  __builtin_memcpy(&four, x + 4 * j, 4);
   const __m256i wide = _mm256_set1_epi32(four);
   const __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(wide, 8), 8);
   const __m256i x_odd = _mm256_srai_epi16(wide, 8);

@@ -99,10 +99,15 @@ inline Codes low_nibbles(Codes c) {
 inline Codes high_nibbles(Codes c) {
   return {_mm512_and_si512(_mm512_srli_epi16(c.v, 4), _mm512_set1_epi8(15))};
 }
-/// sum + codes . the four signed bytes at x (exact).
-inline I dot4(I sum, Codes c, const int8_t* x) {
+// What dot4 reads of codes of 8 bits: the codes less kDotLess.
+constexpr int kDotLess = 0;
+inline Codes less_for_dot(Codes c) {
+  return c;
+}
+/// sum + codes . the signed bytes 4 j to 4 j + 3 of x (exact).
+inline I dot4(I sum, Codes c, const int8_t* x, int j) {
   int32_t four;
-  __builtin_memcpy(&four, x, 4);
+  __builtin_memcpy(&four, x + 4 * j, 4);
   return {_mm512_dpbusd_epi32(sum.v, c.v, _mm512_set1_epi32(four))};
 }
 inline I code_at(Codes c, int byte) {

@@ -131,10 +131,15 @@ inline Codes high_nibbles(Codes c) {
   for (uint8_t& code : c.v) code >>= 4;
   return c;
 }
-/// sum + codes . the four signed bytes at x (exact).
-inline I dot4(I sum, Codes c, const int8_t* x) {
+// What dot4 reads of codes of 8 bits: the codes less kDotLess.
+constexpr int kDotLess = 0;
+inline Codes less_for_dot(Codes c) {
+  return c;
+}
+/// sum + codes . the signed bytes 4 j to 4 j + 3 of x (exact).
+inline I dot4(I sum, Codes c, const int8_t* x, int j) {
   for (int lane = 0; lane < 16; ++lane) {
-    for (int i = 0; i < 4; ++i) sum.v[lane] += c.v[lane * 4 + i] * x[i];
+    for (int i = 0; i < 4; ++i) sum.v[lane] += c.v[lane * 4 + i] * x[4 * j + i];
   }
   return sum;
 }

@@ -17,7 +17,7 @@
 #include "kernels/cpu/encodings/turboquant.h"
 #include "kernels/cpu/kernels.h"
 
-#if defined(COHORT_WIDE_KERNELS)
+#if defined(COHORT_X86_KERNELS)
 
 // After the standard headers: only the code below may use these instructions.
 #pragma GCC push_options
@@ -29,6 +29,8 @@ namespace {
 
 // Rows of x and tiles that share one pass.
 constexpr int kRowBlock = 8, kTileBlock = 2;
+// Sums of sixteen lanes side by side: so many keep the pipes busy, no more than so many pay.
+constexpr int kBusySums = 8, kMostSums = 16;
 
 #include "kernels/cpu/lanes_avx512.inl"
 

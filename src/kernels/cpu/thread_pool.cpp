@@ -10,6 +10,8 @@ namespace {
 void pause() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");  // takes about as long; "yield" takes no time
 #else
   std::this_thread::yield();
 #endif

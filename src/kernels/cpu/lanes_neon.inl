@@ -1,0 +1,185 @@
+// Sixteen float or int32 lanes on NEON. Included inside a namespace that has, before it,
+//   kDotLess                      what dot_lane reads is the codes less this: 0 or 128
+//   dot_lane<j>(sum, codes, x)    sum + codes . the bytes [4 j, 4 j + 4) of x, in each lane
+
+struct F {
+  float32x4_t v[4];
+};
+struct I {
+  int32x4_t v[4];
+};
+
+template <class T, class Operation>
+inline T each(Operation operation) {
+  return {{operation(0), operation(1), operation(2), operation(3)}};
+}
+
+inline F set1(float x) {
+  return each<F>([&](int) { return vdupq_n_f32(x); });
+}
+inline F load(const float* p) {
+  return each<F>([&](int i) { return vld1q_f32(p + 4 * i); });
+}
+inline void store(float* p, F a) {
+  for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, a.v[i]);
+}
+inline F fma(F a, F b, F c) {
+  return each<F>([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
+}
+inline F mul(F a, F b) {
+  return each<F>([&](int i) { return vmulq_f32(a.v[i], b.v[i]); });
+}
+inline F add(F a, F b) {
+  return each<F>([&](int i) { return vaddq_f32(a.v[i], b.v[i]); });
+}
+inline F sub(F a, F b) {
+  return each<F>([&](int i) { return vsubq_f32(a.v[i], b.v[i]); });
+}
+inline F div(F a, F b) {
+  return each<F>([&](int i) { return vdivq_f32(a.v[i], b.v[i]); });
+}
+// Not vmaxq and vminq: those return a NaN if either operand is one.
+inline F max(F a, F b) {
+  return each<F>([&](int i) { return vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
+}
+inline F min(F a, F b) {
+  return each<F>([&](int i) { return vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); });
+}
+inline F round_even(F a) {
+  return each<F>([&](int i) { return vrndnq_f32(a.v[i]); });
+}
+inline F zero_where_less(F a, F limit, F value) {  // a < limit ? 0 : value
+  return each<F>([&](int i) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(value.v[i]);
+    return vreinterpretq_f32_u32(vbicq_u32(bits, vcltq_f32(a.v[i], limit.v[i])));
+  });
+}
+/// value * 2^n for whole n with a normal result.
+inline F scale_by_power(F value, F n) {
+  return each<F>([&](int i) {  // a NaN becomes 0
+    const int32x4_t shifted = vshlq_n_s32(vcvtq_s32_f32(n.v[i]), 23);
+    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(value.v[i]), shifted));
+  });
+}
+
+inline F load_bf16(const void* p) {
+  const auto* bits = static_cast<const uint16_t*>(p);
+  return each<F>(
+      [&](int i) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(bits + 4 * i), 16)); });
+}
+inline F load_f16(const void* p) {
+  const auto* bits = static_cast<const uint16_t*>(p);
+  return each<F>([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(bits + 4 * i))); });
+}
+
+inline I set1_i(int32_t x) {
+  return each<I>([&](int) { return vdupq_n_s32(x); });
+}
+inline I add(I a, I b) {
+  return each<I>([&](int i) { return vaddq_s32(a.v[i], b.v[i]); });
+}
+inline I times128(I a) {
+  return each<I>([&](int i) { return vshlq_n_s32(a.v[i], 7); });
+}
+inline I divide128(I a) {  // rounding down
+  return each<I>([&](int i) { return vshrq_n_s32(a.v[i], 7); });
+}
+inline I sub(I a, I b) {
+  return each<I>([&](int i) { return vsubq_s32(a.v[i], b.v[i]); });
+}
+inline int32_t sum_lanes(I a) {
+  return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3])));
+}
+inline F to_float(I a) {
+  return each<F>([&](int i) { return vcvtq_f32_s32(a.v[i]); });
+}
+inline I to_int(F a) {  // whole numbers
+  return each<I>([&](int i) { return vcvtq_s32_f32(a.v[i]); });
+}
+/// Sixteen bytes of lanes in [-128, 127].
+inline void store_bytes(int8_t* p, I a) {
+  const int16x8_t low = vcombine_s16(vmovn_s32(a.v[0]), vmovn_s32(a.v[1]));
+  const int16x8_t high = vcombine_s16(vmovn_s32(a.v[2]), vmovn_s32(a.v[3]));
+  vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+}
+
+/// Sixteen rows x four consecutive unsigned 8-bit codes.
+struct Codes {
+  uint8x16_t v[4];
+};
+inline Codes load_codes(const uint8_t* p) {
+  return each<Codes>([&](int i) { return vld1q_u8(p + 16 * i); });
+}
+inline Codes low_nibbles(Codes c) {
+  return each<Codes>([&](int i) { return vandq_u8(c.v[i], vdupq_n_u8(15)); });
+}
+inline Codes high_nibbles(Codes c) {
+  return each<Codes>([&](int i) { return vshrq_n_u8(c.v[i], 4); });
+}
+// What dot4 reads of codes of 8 bits: the codes less kDotLess.
+inline Codes less_for_dot(Codes c) {
+  return each<Codes>([&](int i) { return veorq_u8(c.v[i], vdupq_n_u8(kDotLess)); });
+}
+/// sum + codes . the signed bytes 4 j to 4 j + 3 of x (exact).
+inline I dot4(I sum, Codes c, const int8_t* x, int j) {
+  const int8x16_t sixteen = vld1q_s8(x + j / 4 * 16);
+  return each<I>([&](int i) {
+    switch (j % 4) {  // known where loops are unrolled
+      case 0:
+        return dot_lane<0>(sum.v[i], c.v[i], sixteen);
+      case 1:
+        return dot_lane<1>(sum.v[i], c.v[i], sixteen);
+      case 2:
+        return dot_lane<2>(sum.v[i], c.v[i], sixteen);
+      default:
+        return dot_lane<3>(sum.v[i], c.v[i], sixteen);
+    }
+  });
+}
+inline I code_at(Codes c, int byte) {
+  const int32x4_t shift = vdupq_n_s32(-8 * byte);
+  return each<I>([&](int i) {
+    const uint32x4_t moved = vshlq_u32(vreinterpretq_u32_u8(c.v[i]), shift);
+    return vreinterpretq_s32_u32(vandq_u32(moved, vdupq_n_u32(255)));
+  });
+}
+
+/// The sixteen codes of a little-endian bit stream, of which sixteen bytes are read.
+template <int bits>
+inline I unpack(const std::byte* stream) {
+  static constexpr StreamPlan kPlan(bits);
+  const uint8x16_t bytes = vld1q_u8(reinterpret_cast<const uint8_t*>(stream));
+  return each<I>([&](int i) {
+    const uint8x16_t two = vqtbl1q_u8(bytes, vld1q_u8(kPlan.bytes + 16 * i));
+    const int32x4_t shift = vnegq_s32(vld1q_s32(kPlan.shift + 4 * i));
+    const uint32x4_t moved = vshlq_u32(vreinterpretq_u32_u8(two), shift);
+    return vreinterpretq_s32_u32(vandq_u32(moved, vdupq_n_u32((1 << bits) - 1)));
+  });
+}
+/// The entries of a table of 2^bits floats, found as four bytes each.
+template <int bits>
+inline float32x4_t lookup_four(int32x4_t codes, const float* table) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(table);
+  const uint8x16_t at =
+      vreinterpretq_u8_s32(vmlaq_n_s32(vdupq_n_s32(0x03020100), codes, 0x04040404));
+  if constexpr (bits == 2) return vreinterpretq_f32_u8(vqtbl1q_u8(vld1q_u8(bytes), at));
+  if constexpr (bits == 3) return vreinterpretq_f32_u8(vqtbl2q_u8(vld1q_u8_x2(bytes), at));
+  uint8x16_t found = vqtbl4q_u8(vld1q_u8_x4(bytes), at);
+  if constexpr (bits == 5) {
+    found = vqtbx4q_u8(found, vld1q_u8_x4(bytes + 64), vsubq_u8(at, vdupq_n_u8(64)));
+  }
+  return vreinterpretq_f32_u8(found);
+}
+/// table[code] for each of them; a table has at least sixteen entries, repeating.
+template <int bits>
+inline F lookup(const std::byte* stream, const float* table) {
+  if constexpr (bits <= 5) {
+    const I codes = unpack<bits>(stream);
+    return each<F>([&](int i) { return lookup_four<bits>(codes.v[i], table); });
+  } else {
+    const auto* codes = reinterpret_cast<const uint8_t*>(stream);
+    float v[16];
+    for (int i = 0; i < 16; ++i) v[i] = table[codes[i]];
+    return load(v);
+  }
+}

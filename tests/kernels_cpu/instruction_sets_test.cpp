@@ -1,0 +1,221 @@
+// What one machine cannot compare: the bits of every instruction set of every machine. Who changes
+// a golden digest here raises kArithmeticVersion.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/matmul.h"
+#include "tests/kernels_cpu/sample_matrices.h"
+#include "tests/support/random_data.h"
+
+namespace cohort::kernels::cpu {
+namespace {
+
+using test::random_floats;
+
+/// FNV-1a, 64 bits.
+class Digest {
+ public:
+  void add(const void* data, size_t bytes) {
+    const auto* p = static_cast<const uint8_t*>(data);
+    for (size_t i = 0; i < bytes; ++i) hash_ = (hash_ ^ p[i]) * 0x100000001b3u;
+  }
+  template <class T>
+  void add(const std::vector<T>& values) {
+    add(values.data(), values.size() * sizeof(T));
+  }
+  std::string hex() const { return fmt::format("{:016x}", hash_); }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
+/// Rows of activations as integers.
+struct Quantized {
+  Quantized(const Kernels& kernels, const std::vector<float>& x, int rows, bool wide)
+      : cols(static_cast<int>(x.size()) / rows) {
+    const int groups = (cols + kGroup - 1) / kGroup;
+    const size_t entries = static_cast<size_t>(groups) * rows;
+    codes.resize(entries * kGroup * (wide ? 2 : 1));
+    scales.resize(entries);
+    scaled_sums.resize(entries);
+    sums.resize(entries * 2);
+    view = {codes.data(), scales.data(), sums.data(), scaled_sums.data(), groups, rows, wide};
+    for (int r = 0; r < rows; ++r) kernels.quantize(x.data() + r * cols, cols, r, view);
+  }
+  int cols;
+  std::vector<int8_t> codes;
+  std::vector<float> scales, scaled_sums;
+  std::vector<int32_t> sums;
+  QuantizedRows view;
+};
+
+std::string digest_of_matmul(const Kernels& kernels) {
+  Digest digest;
+  Cpu cpu(1, kernels);
+  WeightArena arena;
+  const int rows = 40, cols = 80, tokens = 7;
+  const auto x = random_floats(static_cast<size_t>(tokens) * cols, 31);
+  const auto norm = random_floats(cols, 32);
+  for (const Sample& sample : samples(arena, cpu.pool(), rows, cols)) {
+    for (Precision precision : {Precision::kInt8, Precision::kInt15, Precision::kF32}) {
+      const MatmulStep step{.norm = norm.data(),
+                            .norm_eps = 1e-5f,
+                            .matrices = {&sample.matrix},
+                            .precision = precision};
+      std::vector<float> out(static_cast<size_t>(tokens) * rows);
+      matmul(cpu, step, x.data(), nullptr, tokens, out.data());
+      digest.add(out);
+    }
+  }
+  return digest.hex();
+}
+
+std::string digest_of_attention(const Kernels& kernels) {
+  Digest digest;
+  Cpu cpu(1, kernels);
+  const int tokens = 70;
+  const AttentionStep step{
+      .heads = 6, .kv_heads = 2, .head_dim = 64, .scale = 0.125f, .rope_dims = 32};
+  const auto qkv = random_floats(static_cast<size_t>(tokens) * step.qkv_columns(), 33);
+  const auto cos_sin = random_floats(static_cast<size_t>(tokens) * step.rope_dims, 34);
+  for (const KvEncoding& encoding :
+       {dense_kv(false), dense_kv(true), affine_kv(4, 32), affine_kv(8, 64), turbo_kv(2, 2),
+        turbo_kv(4, 3), turbo_kv(5, 5), turbo_kv(8, 4), turbo_kv(8, 8)}) {
+    const size_t bytes = step.geometry(encoding).block_bytes();
+    AlignedBuffer memory(2 * bytes);
+    std::byte* blocks[] = {memory.data(), memory.data() + bytes};
+    AttentionStep with_rope = step;
+    with_rope.cos_sin = cos_sin.data();
+    const AttentionRow row{0, tokens, 0, {encoding, blocks}};
+    std::vector<float> out(static_cast<size_t>(tokens) * step.outputs());
+    attention(cpu, with_rope, {&row, 1}, qkv.data(), out.data());
+    digest.add(memory.data(), memory.size());
+    digest.add(out);
+  }
+  return digest.hex();
+}
+
+std::string digest_of_rows(const Kernels& kernels) {
+  Digest digest;
+  const int n = 1003;
+  const auto x = random_floats(n, 35, 9.0f), y = random_floats(n, 36);
+  std::vector<float> out(n);
+  for (bool wide : {false, true}) {
+    const Quantized q(kernels, x, 1, wide);
+    digest.add(q.codes);
+    digest.add(q.scales);
+    digest.add(q.sums);
+    digest.add(q.scaled_sums);
+  }
+  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    kernels.gate(activation, x.data(), y.data(), n, out.data());
+    digest.add(out);
+  }
+  kernels.rms_norm(x.data(), y.data(), 1e-6f, n, out.data());
+  digest.add(out);
+  kernels.rope(x.data(), y.data(), n / 2, 0.7f, out.data());
+  digest.add(out);
+  kernels.exp_shifted(x.data(), 20.0f, 1.5f, n, out.data());
+  digest.add(out);
+  return digest.hex();
+}
+
+TEST(InstructionSets, GiveTheGoldenBitsOnEveryMachine) {
+  for (const Kernels* kernels : available_kernels()) {
+    EXPECT_EQ(digest_of_matmul(*kernels), "f799e022a09441ae") << kernels->name;
+    EXPECT_EQ(digest_of_attention(*kernels), "17f84696bb29e84d") << kernels->name;
+    EXPECT_EQ(digest_of_rows(*kernels), "3dd2b864c20d6a36") << kernels->name;
+  }
+}
+
+/// The bits, but those of every NaN alike: processors differ in which one an operation makes.
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::memcpy(&bits[i], &values[i], 4);
+    if (std::isnan(values[i])) bits[i] = 0x7fc00000u;
+  }
+  return bits;
+}
+
+TEST(InstructionSets, AgreeOnWhatNaNAndInfinityTurnInto) {
+  using Limits = std::numeric_limits<float>;
+  const float hostile[] = {Limits::quiet_NaN(),
+                           Limits::infinity(),
+                           -Limits::infinity(),
+                           -Limits::quiet_NaN(),
+                           Limits::denorm_min(),
+                           -Limits::denorm_min(),
+                           Limits::max(),
+                           -Limits::max(),
+                           -0.0f,
+                           88.5f,
+                           -87.5f,
+                           Limits::min()};
+  const int n = 32, rows = 64;
+  auto x = random_floats(static_cast<size_t>(n) * rows, 37);
+  for (int r = 0; r < rows; ++r) {  // alone, in pairs and at other places of a vector
+    x[r * n + r % n] = hostile[r % 12];
+    x[r * n + (r + 7) % n] = hostile[r / 2 % 12];
+  }
+  for (const Kernels* kernels : available_kernels()) {
+    const auto expect_same = [&](auto kernel) {
+      std::vector<float> want(x.size()), out(x.size());
+      kernel(kScalarKernels, want.data());
+      kernel(*kernels, out.data());
+      EXPECT_EQ(bits_of(out), bits_of(want)) << kernels->name;
+    };
+    for (bool wide : {false, true}) {
+      const Quantized want(kScalarKernels, x, rows, wide), q(*kernels, x, rows, wide);
+      EXPECT_EQ(q.codes, want.codes) << kernels->name;
+      EXPECT_EQ(q.sums, want.sums) << kernels->name;
+      EXPECT_EQ(bits_of(q.scales), bits_of(want.scales)) << kernels->name;
+      EXPECT_EQ(bits_of(q.scaled_sums), bits_of(want.scaled_sums)) << kernels->name;
+    }
+    const int all = n * rows;
+    for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+      expect_same(
+          [&](const Kernels& k, float* out) { k.gate(activation, x.data(), x.data(), all, out); });
+    }
+    expect_same([&](const Kernels& k, float* out) { k.exp_shifted(x.data(), 0, 1, all, out); });
+    expect_same([&](const Kernels& k, float* out) {
+      for (int r = 0; r < rows; ++r) k.rms_norm(x.data() + r * n, x.data(), 1e-6f, n, out + r * n);
+    });
+    for (int r = 0; r < rows; ++r) {
+      EXPECT_EQ(kernels->argmax(x.data() + r * n, n), kScalarKernels.argmax(x.data() + r * n, n))
+          << kernels->name << ' ' << r;
+    }
+  }
+}
+
+TEST(InstructionSets, ReadEveryHalfAlike) {
+  WeightArena arena;
+  std::vector<uint16_t> halves(65536);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  const float one = 1;
+  for (CodeType type : {CodeType::kF16, CodeType::kBF16}) {
+    Cpu scalar(1, kScalarKernels);
+    const PackedMatrix column = pack_dense(arena, scalar.pool(), 65536, 1, type, [&](int64_t row) {
+      return reinterpret_cast<const std::byte*>(&halves[row]);
+    });
+    const auto read = [&](Cpu& cpu) {
+      std::vector<float> out(halves.size());
+      matmul(cpu, {.matrices = {&column}}, &one, nullptr, 1, out.data());
+      return bits_of(out);
+    };
+    const auto want = read(scalar);
+    for (const Kernels* kernels : available_kernels()) {
+      Cpu cpu(1, *kernels);
+      EXPECT_EQ(read(cpu), want) << kernels->name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort::kernels::cpu
