@@ -95,6 +95,9 @@ void Engine::run() {
 
 void Engine::release_memory() {
   loop_.release_memory();
+#ifndef NDEBUG
+  loop_.check_integrity();
+#endif
 #ifdef __GLIBC__
   ::malloc_trim(0);
 #endif
