@@ -179,7 +179,7 @@ void Loop::resume_parked() {
   std::vector<Row*> parked;
   size_t active = 0;
   for (Row& row : rows_) {
-    active += !row.parked();
+    if (!row.parked()) active += 1 + static_cast<size_t>(row.choices_left());
     if (row.resumable()) parked.push_back(&row);
   }
   std::ranges::stable_sort(parked, {},
@@ -192,7 +192,7 @@ void Loop::resume_parked() {
     } catch (const std::exception& failure) {
       end(*row, failure);
     }
-    ++active;
+    active += 1 + static_cast<size_t>(row->choices_left());
   }
 }
 
@@ -214,7 +214,8 @@ void Loop::admit() {
     if (next == nullptr) break;
     if (!rows_.empty()) {
       const auto choices = static_cast<size_t>(next->request.choices);
-      while (places() + choices > options_.max_rows && park_unread()) continue;
+      const Clock::time_point unread = options_.now() - kUnreadTime;
+      while (places() + choices > options_.max_rows && park_unread(unread)) continue;
       if (places() + choices > options_.max_rows) break;
       const auto prompt = static_cast<int64_t>(next->request.prompt.size());
       const int64_t known = prompt + next->replayed_tokens();
@@ -278,12 +279,13 @@ Row* Loop::lowest_row() {
 void Loop::park_blocked() noexcept {
   const bool some_wait = !line_.empty() || std::ranges::any_of(rows_, &Row::resumable);
   if (!some_wait || options_.kv_memory_bytes == SIZE_MAX) return;
-  while (park_unread()) continue;
+  while (park_unread(Clock::time_point::max())) continue;
 }
 
-bool Loop::park_unread() noexcept {
+bool Loop::park_unread(Clock::time_point since) noexcept {
   for (Row& row : rows_) {
     if (!row.active() || !row.stream().full() || row.cache().offset() == 0) continue;
+    if (row.last_token() > since) continue;
     try {
       park(row);
     } catch (const std::exception& failure) {

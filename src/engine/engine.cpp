@@ -113,7 +113,9 @@ bool Engine::receive(bool idle) {
       release_memory();
       lock.lock();
     }
-    if (loop_.demotes()) {
+    if (loop_.some_wait()) {
+      work_.wait_for(lock, Loop::kUnreadTime, ready);
+    } else if (loop_.demotes()) {
       work_.wait_for(lock, options_.demote_idle, ready);
     } else {
       work_.wait(lock, ready);

@@ -107,7 +107,7 @@ void Loop::end_all(const TokenEvent& last) noexcept {
 void Loop::release_memory() noexcept {
   forward_.release_memory();
   cpu_.release_memory();
-  memory_.pools().shrink();
+  memory_.pools().trim();
 }
 
 void Loop::check_integrity() const {

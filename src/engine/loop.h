@@ -44,6 +44,9 @@ class Loop {
   void end_all(const TokenEvent& last) noexcept;
 
   const std::list<Row>& rows() const { return rows_; }
+  /// How long a reader may be slow before somebody who waits gets its place.
+  static constexpr std::chrono::seconds kUnreadTime{1};
+  bool some_wait() const { return !line_.empty(); }
   /// Whether time alone makes it do something: what is kept and nobody uses leaves memory.
   bool demotes() const {
     return ssd_ != nullptr && options_.demote_idle.count() > 0 && !kept_.uses().empty();
@@ -115,9 +118,9 @@ class Loop {
   Row* lowest_row();
   void park(Row& row);
   void park_blocked() noexcept;
-  /// Parks a row whose consumer does not read.
+  /// Parks a row whose consumer has not read since `since`.
   ///   returns  false if there is none
-  bool park_unread() noexcept;
+  bool park_unread(Clock::time_point since) noexcept;
   static bool is_want_of_memory(const std::exception& failure);
 
   // Iteration.

@@ -88,6 +88,15 @@ void BlockPool::shrink(size_t reserve) noexcept {
   }
 }
 
+void BlockPool::trim() noexcept {
+  shrink(0);
+  for (Slab& slab : slabs_) {
+    for (size_t slot = 0; slot < kSlabBlocks && slab.memory.size() > 0; ++slot) {
+      if ((slab.used >> slot & 1) == 0) slab.memory.drop(slot * block_bytes_, block_bytes_);
+    }
+  }
+}
+
 void BlockPool::check_integrity() const {
   size_t used = 0, used_slabs = 0, with_memory = 0;
   for (size_t i = 0; i < slabs_.size(); ++i) {

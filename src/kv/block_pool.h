@@ -45,6 +45,8 @@ class BlockPool {
   void release(BlockId block) noexcept;
   /// Frees the memory of slabs without used blocks, except `reserve` of them.
   void shrink(size_t reserve) noexcept;
+  /// Frees the memory of all that is free; of slabs in part, but not their addresses.
+  void trim() noexcept;
   /// The contents of `from` become those of `to`, too.
   void copy(BlockId from, BlockId to);
 
@@ -102,8 +104,8 @@ class BlockPools {
   size_t used_bytes() const { return limit_.used_bytes; }
   size_t held_bytes() const { return limit_.held_bytes; }
   /// Frees what is held for the next row.
-  void shrink() noexcept {
-    for (auto& [size, pool] : pools_) pool.shrink(0);
+  void trim() noexcept {
+    for (auto& [size, pool] : pools_) pool.trim();
   }
   /// Throws Error{kInternal} unless the references counted in `census` are all there are.
   void check_integrity(const BlockCensus& census) const;

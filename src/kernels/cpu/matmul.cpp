@@ -100,7 +100,11 @@ void finish_tiles(Cpu& cpu, const MatmulStep& step, const Input& input, const Ou
   if (step.epilogue == Epilogue::kGated) {
     float up[kRowsPerItem * kColumns];
     multiply(cpu, step, input, 1, t, first, count, up);
-    cpu.kernels().gate(step.activation, y, up, count * kColumns, y);
+    for (int r = 0; r < count; ++r) {
+      float* gates = y + r * kColumns;
+      cpu.kernels().gate(step.activation, gates, up + r * kColumns, t.tiles.count * kTileRows,
+                         gates);
+    }
   }
   const int outputs = step.outputs();
   const bool add = step.epilogue == Epilogue::kResidual && step.post_norm == nullptr;

@@ -81,15 +81,20 @@ AlignedBuffer::AlignedBuffer(size_t bytes) {
   const size_t before = -reinterpret_cast<uintptr_t>(mapped) % kHugePage;
   if (before > 0) ::munmap(mapped, before);
   data_ += before;
-  // Whole ones only: the rest of the last one would be taken from the system and never used.
-  ::madvise(data_, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t used = (bytes + page - 1) / page * page;
   if (before < slack) ::munmap(data_ + used, slack - before);
+  ::madvise(data_, used, MADV_HUGEPAGE);  // what is behind the last whole one stays small pages
 }
 
 AlignedBuffer::~AlignedBuffer() {
   if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+void AlignedBuffer::drop(size_t begin, size_t bytes) noexcept {
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
+  if (first < end) ::madvise(data_ + first, end - first, MADV_DONTNEED);
 }
 
 AlignedBuffer::AlignedBuffer(AlignedBuffer&& other) noexcept

@@ -20,6 +20,9 @@ class AlignedBuffer {
   AlignedBuffer(AlignedBuffer&& other) noexcept;
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
 
+  /// Gives whole pages of a part back to the system; they are zero when they are used again.
+  void drop(size_t begin, size_t bytes) noexcept;
+
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 

@@ -31,7 +31,7 @@ constexpr int kInstructionsPerLook = 10000;
 
 bool is_damage(int code) {
   const int kind = code & 0xff;
-  return kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB || kind == SQLITE_INTERRUPT;
+  return kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB;
 }
 
 void bind(sqlite3_stmt* statement, int at, const std::string& text) {
@@ -83,7 +83,8 @@ void FileIndex::open() {
     code = sqlite3_exec(db_, kSetUp, nullptr, nullptr, nullptr);
   }
   if (code == SQLITE_OK) return;
-  damaged_ = is_damage(code) || code == SQLITE_ERROR;  // or its tables are not ours
+  // Or its tables are not ours, or have no end.
+  damaged_ = is_damage(code) || code == SQLITE_ERROR || code == SQLITE_INTERRUPT;
   sqlite3_close_v2(db_);
   db_ = nullptr;
 }
@@ -112,6 +113,10 @@ FileIndex::Statement FileIndex::prepare(const char* sql) {
 bool FileIndex::step(const Statement& statement) {
   const int code = sqlite3_step(statement.get());
   damaged_ = damaged_ || is_damage(code);
+  if ((code & 0xff) == SQLITE_INTERRUPT) {  // too slow to be of use, but perhaps not to others
+    sqlite3_close_v2(db_);
+    db_ = nullptr;
+  }
   return code == SQLITE_ROW;
 }
 

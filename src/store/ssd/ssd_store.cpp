@@ -14,7 +14,7 @@ namespace {
 /// How often an idle server looks for files of others.
 constexpr std::chrono::seconds kLookEvery{10};
 /// How long a retry waits for the first look, which may have to read the heads of many files.
-constexpr std::chrono::seconds kFirstLook{10};
+constexpr std::chrono::seconds kFirstLook{2};
 
 size_t bytes_of(const kv::RowCache& row) {
   size_t bytes = 0;
@@ -79,6 +79,8 @@ void SsdStore::line_up(std::list<Write> job) {
   const size_t pending = counts_.pending_bytes - freed + bytes;
   const bool too_large = options_.most_bytes > 0 && bytes > options_.most_bytes;
   if (!open_ || too_large || pending > options_.most_pending_bytes) {
+    const auto* row = std::get_if<RowWrite>(&job.front().what);
+    if (row != nullptr && row->prefix.generation) return;  // the next checkpoint serves as well
     ++counts_.dropped;
     failed_ = true;
     return;
@@ -350,7 +352,8 @@ std::vector<std::string> SsdStore::save_file(const RowWrite& job) {
   const std::string file = make_file(writer);
   index_.put(file, writer.bytes(), job.prefix);
   const std::lock_guard lock(mutex_);
-  std::vector<std::string> replaced = catalog_.replaced_by(job.prefix);
+  std::vector<std::string> replaced;
+  if (!job.prefix.generation) replaced = catalog_.replaced_by(job.prefix);  // it will go itself
   std::ranges::copy(catalog_.generation_files(job.answer), std::back_inserter(replaced));
   catalog_.add(file, job.prefix, writer.bytes());
   ++counts_.written;
@@ -422,6 +425,7 @@ void SsdStore::look_through() {
   for (const std::string& name : doubtful) index_.erase(name);
   std::set<std::string> names;
   uint64_t bytes = 0;
+  folder_bytes_ = options_.most_bytes;  // unless this ends well, who writes counts again
   for (const CachedFile& file : folder_.list()) {
     bytes += file.bytes;
     if (file.temporary) continue;
@@ -429,6 +433,7 @@ void SsdStore::look_through() {
     if (file.name.starts_with(group_) && !stop_) look_into(file);
   }
   folder_bytes_ = bytes;
+  std::erase_if(idle_, [&](const std::string& name) { return !names.contains(name); });
   index_.keep(names);
   const std::lock_guard lock(mutex_);
   for (const std::string& name : catalog_.files()) {
