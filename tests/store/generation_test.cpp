@@ -92,7 +92,7 @@ TEST(Generation, OfTheSameTokensAsOthersIsKnownBesideThem) {
     offer(store, model, ids, answer_of(ids, 10));
     offer(store, model, ids, answer_of(ids, 10, twin));
     settle(store);
-    EXPECT_EQ(files_in(folder.path).size(), 2U);
+    EXPECT_EQ(files_in(folder.path).size(), 3U);
   }
   SsdStore store(options(folder.path));
   EXPECT_EQ(store.generation(kKey, kPrint), answer_of(ids, 10));
