@@ -179,7 +179,7 @@ void Loop::resume_parked() {
   std::vector<Row*> parked;
   size_t active = 0;
   for (Row& row : rows_) {
-    if (!row.parked()) active += 1 + static_cast<size_t>(row.choices_left());
+    if (!row.parked()) active += row.places();
     if (row.resumable()) parked.push_back(&row);
   }
   std::ranges::stable_sort(parked, {},
@@ -192,7 +192,7 @@ void Loop::resume_parked() {
     } catch (const std::exception& failure) {
       end(*row, failure);
     }
-    active += 1 + static_cast<size_t>(row->choices_left());
+    active += row->places();
   }
 }
 
@@ -230,7 +230,7 @@ void Loop::admit() {
 size_t Loop::places() const {
   size_t places = 0;
   for (const Row& row : rows_) {
-    if (!row.parked() || row.resumable()) places += 1 + static_cast<size_t>(row.choices_left());
+    if (!row.parked() || row.resumable()) places += row.places();
   }
   return places;
 }

@@ -80,7 +80,8 @@ class Row {
     choices_left_ = 0;
     shared_tokens_ = cache_.offset();
   }
-  int choices_left() const { return choices_left_; }
+  /// Of the rows that are worked on at once: its own and those of the choices still to be made.
+  size_t places() const { return 1 + static_cast<size_t>(choices_left_); }
 
   static constexpr int64_t kCheckpointEvery = 512;
   ///   source  mlx-bun 0.5.0, prefill-cohort (the least boundary of a snapshot)

@@ -17,10 +17,6 @@ int32_t slot_of(const cpu::AttentionRow& row, int64_t position) {
                               position % kBlockTokens);
 }
 
-mx::array as_array(const std::vector<int32_t>& values) {
-  return mx::array(values.begin(), {static_cast<int>(values.size())}, mx::int32);
-}
-
 /// Makes room for `count` blocks, and for some more, so that this is seldom.
 void grow(mx::array& blocks, uint32_t count) {
   const int held = blocks.shape(0) / kBlockTokens, missing = static_cast<int>(count) - held;

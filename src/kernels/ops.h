@@ -22,8 +22,8 @@ class Ops {
   virtual ~Ops() = default;
 
   /// See cpu/matmul.h.
-  ///   x [tokens, cols], residual [tokens, outputs] for Epilogue::kResidual   ->   [tokens,
-  ///   outputs]
+  ///   x [tokens, cols], residual [tokens, outputs] for Epilogue::kResidual
+  ///   ->   [tokens, outputs]
   virtual mx::array matmul(const cpu::MatmulStep& step, const mx::array& x,
                            const std::optional<mx::array>& residual) = 0;
   /// See cpu/attention.h. Appends to the rows' blocks when evaluated; evaluating it twice writes
@@ -79,6 +79,7 @@ class PlainOps final : public Ops {
   cpu::BlockCopy block_copy() override;
 
  private:
+  static mx::array as_array(const std::vector<int32_t>& values);
   /// Matrices on top of each other.   ->   [sum of rows, cols]
   mx::array weights(const std::vector<const cpu::PackedMatrix*>& matrices);
   mx::array vector(const float* values, int size);

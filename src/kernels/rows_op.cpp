@@ -4,13 +4,10 @@
 #include "kernels/ops.h"
 
 namespace cohort::kernels {
-namespace {
 
-mx::array as_array(const std::vector<int32_t>& indices) {
-  return mx::array(indices.begin(), {static_cast<int>(indices.size())}, mx::int32);
+mx::array PlainOps::as_array(const std::vector<int32_t>& values) {
+  return mx::array(values.begin(), {static_cast<int>(values.size())}, mx::int32);
 }
-
-}  // namespace
 
 mx::array CpuOps::embed(const cpu::PackedMatrix& table, std::vector<int32_t> ids, float scale) {
   const int count = static_cast<int>(ids.size());

@@ -447,7 +447,8 @@ void SsdStore::look_into(const CachedFile& file) {
     if (catalog_.contains(file.name) || idle_.contains(file.name)) return;
   }
   std::optional<SavedPrefix> prefix = index_.find(file.name, file.bytes);
-  std::optional<std::string> key = index_.find_object(file.name, file.bytes);
+  std::optional<std::string> key;
+  if (!prefix) key = index_.find_object(file.name, file.bytes);
   const auto read = [&] {
     const FileLease lease = folder_.lease(file.name);
     const kv::RecordReader record(lease.bytes(),
@@ -466,8 +467,11 @@ void SsdStore::look_into(const CachedFile& file) {
   };
   if (!prefix && !key && !attempt(read, failed)) return;
   const std::lock_guard lock(mutex_);
-  if (prefix) catalog_.add(file.name, *prefix, file.bytes);
-  if (key && !prefix) catalog_.add_object(file.name, *key, file.bytes);
+  if (prefix) {
+    catalog_.add(file.name, *prefix, file.bytes);
+  } else {
+    catalog_.add_object(file.name, *key, file.bytes);
+  }
   if (!catalog_.contains(file.name)) idle_.insert(file.name);
 }
 

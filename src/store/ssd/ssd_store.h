@@ -66,7 +66,8 @@ class SsdStore {
   SsdStore& operator=(const SsdStore&) = delete;
 
   /// Keeps a snapshot, a clone that the caller made, for the ids up to its offset, unless a file
-  /// has them already. In the end it replaces files of their prefixes that it can be cut back to.
+  /// has them already and it is no checkpoint. Unless it is one, it replaces in the end files of
+  /// their prefixes that it can be cut back to.
   ///   of    the answer that it is a checkpoint of, whose earlier ones it replaces; with no tokens,
   ///         the answer that has ended: none of its checkpoints is left
   ///   cost  ids, blocks of the snapshot
