@@ -21,6 +21,7 @@ std::vector<const Kernels*> available_kernels() {
       __builtin_cpu_supports("avx512vnni")) {
     found.push_back(&kAvx512Kernels);
   }
+  if (avx2 && __builtin_cpu_supports("avxvnni")) found.push_back(&kAvxVnniKernels);
   if (avx2) found.push_back(&kAvx2Kernels);
 #elif defined(COHORT_ARM_KERNELS)
 #if defined(__linux__)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -18,17 +19,28 @@ namespace cohort::kernels::cpu {
 
 enum class Activation { kSilu, kGeluTanh };
 
+constexpr int kPanelRows = 8;
+
 /// Activation rows as integers per group of 32: x ~ scale * code, |code| <= 127; or, if wide, codes
-/// of 15 bits in two bytes: 128 * high + low, |low| <= 64. By group, so that rows which pass a tile
-/// together lie side by side. Sums are of whole codes.
+/// of 15 bits in two bytes: 128 * high + low, |low| <= 64. Sums are of whole codes. In panels of
+/// eight rows (the last one of what is left), which pass a tile together: [panels][groups][rows].
 struct QuantizedRows {
-  int8_t* codes;       // [groups, rows, 32], or [groups, rows, {high, low}, 32]; 0 beyond cols
-  float* scales;       // [groups, rows]
-  int32_t* sums;       // [groups, rows, 2] of each 16 codes
-  float* scaled_sums;  // [groups, rows] scale * (sum of 32 codes)
+  int8_t* codes;       // [32], or [{high, low}][32] of each entry; 0 beyond cols
+  float* scales;       // of each entry
+  int32_t* sums;       // [2] of each entry: of 16 codes
+  float* scaled_sums;  // of each entry: scale * (sum of 32 codes)
   int groups;
   ptrdiff_t rows;
   bool wide;
+
+  /// Entries of a group in the panel of `row`: what lies between two groups of a row.
+  ptrdiff_t panel_rows(ptrdiff_t row) const {
+    return std::min<ptrdiff_t>(kPanelRows, rows - row / kPanelRows * kPanelRows);
+  }
+  /// The entry of group 0.
+  ptrdiff_t entry(ptrdiff_t row) const {
+    return row / kPanelRows * kPanelRows * groups + row % kPanelRows;
+  }
 };
 
 /// Tiles of a matrix that are multiplied together: 1 or 2, the outputs of both side by side.
@@ -83,7 +95,8 @@ struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   /// Fills row `row` of `out` from x[n].
   void (*quantize)(const float* x, int n, ptrdiff_t row, const QuantizedRows& out);
-  /// out[r * stride + lane] = row `lane` of the tiles . x row (first + r), r in [0, count)
+  /// out[r * stride + lane] = row `lane` of the tiles . x row (first + r), r in [0, count); `first`
+  /// begins a panel.
   void (*matmul_int)(const PackedMatrix& matrix, TileSpan tiles, const QuantizedRows& x, int first,
                      int count, float* out, ptrdiff_t stride);
   void (*matmul_f32)(const PackedMatrix& matrix, TileSpan tiles, const float* x, ptrdiff_t x_stride,
@@ -103,6 +116,7 @@ struct Kernels {
 
 extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;  // null members where not built for this architecture
+extern const Kernels kAvxVnniKernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kNeonKernels;
 extern const Kernels kNeonI8mmKernels;

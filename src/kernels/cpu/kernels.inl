@@ -87,8 +87,8 @@ inline int32_t quantize_half(F x, float inverse, float limit, bool wide, int8_t*
 
 void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
   const float limit = out.wide ? 127.0f * 128.0f : 127.0f;
-  for (int g = 0; g < out.groups; ++g) {
-    const ptrdiff_t at = g * out.rows + row;
+  ptrdiff_t at = out.entry(row);
+  for (int g = 0; g < out.groups; ++g, at += out.panel_rows(row)) {
     const int left = n - g * kGroup;
     const F a = load_part(x + g * kGroup, left);
     const F b = left > 16 ? load_part(x + g * kGroup + 16, left - 16) : set1(0);
@@ -171,6 +171,12 @@ template <class C, int kEntry, int TB, int MB>
   }
 }
 
+/// Asks for the weights that follow those at p: processors look less far ahead by themselves.
+[[gnu::always_inline]] inline void prefetch(const std::byte* p, size_t bytes) {
+  constexpr size_t kAhead = 4096;
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + kAhead + i);
+}
+
 /// Rows [first, first + MB) of x against TB tiles from `tile` on: exact integer sums per group,
 /// then fma over the groups in sequence.
 template <class C, class S, int kParts, bool kWide, int TB, int MB>
@@ -187,8 +193,10 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
   const size_t group_bytes = m.group_bytes();
   const bool has_min = m.layout.has_min;
   const int groups = m.groups();
-  for (int g = 0; g < groups; ++g) {
-    const ptrdiff_t at = g * x.rows + first;
+  const ptrdiff_t panel_rows = x.panel_rows(first);
+  ptrdiff_t at = x.entry(first);
+  for (int g = 0; g < groups; ++g, at += panel_rows) {
+    COHORT_EACH_TILE(t) prefetch(p[t], C::kBytes + 2 * S::kBytes);
     const int8_t* codes = x.codes + at * kEntry;
     COHORT_UNROLLED
     for (int part = 0; part < kParts; ++part) {
@@ -231,6 +239,7 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
 /// Calls block<TB, MB>(tile, row) until all tiles, at most kTileBlock, and rows are covered.
 template <class Block>
 void in_blocks(int tiles, int rows, Block block) {
+  static_assert(kPanelRows % kRowBlock == 0);
   const auto with_tiles = [&](auto tile_block, int tile) {
     int r = 0;
     for (; r + kRowBlock <= rows; r += kRowBlock) {
@@ -244,9 +253,7 @@ void in_blocks(int tiles, int rows, Block block) {
     }
     if (r < rows) block(tile_block, std::integral_constant<int, 1>{}, tile, r);
   };
-  // Few rows wait for memory, which streams best from one tile after the other.
-  const bool together = tiles == kTileBlock && rows >= 4;
-  if (together) return with_tiles(std::integral_constant<int, kTileBlock>{}, 0);
+  if (tiles == kTileBlock) return with_tiles(std::integral_constant<int, kTileBlock>{}, 0);
   for (int t = 0; t < tiles; ++t) with_tiles(std::integral_constant<int, 1>{}, t);
 }
 
@@ -302,43 +309,62 @@ void f32_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_strid
   COHORT_EACH_ROW(r) store(out + r * stride, acc[r]);
 }
 
-template <class S, int MB>
-void dense_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, float* out,
-                ptrdiff_t stride) {
-  F acc[MB];
-  COHORT_EACH_ROW(r) acc[r] = set1(0);
-  const std::byte* p = m.tile(tile);
-  for (int k = 0; k < m.cols; ++k, p += S::kBytes) {
-    const F weight = S::read(p);
-    COHORT_EACH_ROW(r) acc[r] = fma(weight, set1(x[r * x_stride + k]), acc[r]);
+template <class S, int TB, int MB>
+void dense_block(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, float* out,
+                 ptrdiff_t stride) {
+  F acc[TB][MB];
+  const std::byte* p[TB];
+  COHORT_EACH_TILE(t) {
+    p[t] = m.tile(tile + t);
+    COHORT_EACH_ROW(r) acc[t][r] = set1(0);
   }
-  COHORT_EACH_ROW(r) store(out + r * stride, acc[r]);
+  for (int k = 0; k < m.cols; ++k) {
+    F weights[TB];
+    COHORT_EACH_TILE(t) {
+      weights[t] = S::read(p[t]);
+      prefetch(p[t], S::kBytes);
+      p[t] += S::kBytes;
+    }
+    COHORT_EACH_ROW(r) {
+      const F in = set1(x[r * x_stride + k]);
+      COHORT_EACH_TILE(t) acc[t][r] = fma(weights[t], in, acc[t][r]);
+    }
+  }
+  COHORT_EACH_TILE(t) {
+    COHORT_EACH_ROW(r) store(out + r * stride + t * kTileRows, acc[t][r]);
+  }
+}
+
+/// Calls run(element) with the reader of a dense matrix's elements.
+template <class Run>
+void with_element(const PackedMatrix& m, Run run) {
+  switch (m.element) {
+    case CodeType::kF16:
+      return run(ScaleF16{});
+    case CodeType::kBF16:
+      return run(ScaleBF16{});
+    default:
+      return run(ScaleF32{});
+  }
 }
 
 void matmul_f32(const PackedMatrix& m, TileSpan tiles, const float* x, ptrdiff_t x_stride,
                 int first, int count, float* out, ptrdiff_t stride) {
-  const auto rows = [&](auto mb, int tile, int r) {
+  in_blocks(tiles.count, count, [&](auto tb, auto mb, int tile, int r) {
     const float* in = x + (first + r) * x_stride;
     float* to = out + r * stride + tile * kTileRows;
-    tile += tiles.first;
-    if (!m.dense) {
-      return with_layout(m, [&](auto codes, auto scale, auto parts) {
-        f32_rows<decltype(codes), decltype(scale), parts(), mb()>(m, tile, in, x_stride, to,
-                                                                  stride);
+    if (m.dense) {
+      return with_element(m, [&](auto element) {
+        dense_block<decltype(element), tb(), mb()>(m, tiles.first + tile, in, x_stride, to, stride);
       });
     }
-    switch (m.element) {
-      case CodeType::kF16:
-        return dense_rows<ScaleF16, mb()>(m, tile, in, x_stride, to, stride);
-      case CodeType::kBF16:
-        return dense_rows<ScaleBF16, mb()>(m, tile, in, x_stride, to, stride);
-      default:
-        return dense_rows<ScaleF32, mb()>(m, tile, in, x_stride, to, stride);
-    }
-  };
-  for (int tile = 0; tile < tiles.count; ++tile) {
-    in_blocks(1, count, [&](auto, auto mb, int, int r) { rows(mb, tile, r); });
-  }
+    with_layout(m, [&](auto codes, auto scale, auto parts) {
+      for (int t = 0; t < tb(); ++t) {
+        f32_rows<decltype(codes), decltype(scale), parts(), mb()>(
+            m, tiles.first + tile + t, in, x_stride, to + t * kTileRows, stride);
+      }
+    });
+  });
 }
 
 // ---- elementwise ----

@@ -119,13 +119,6 @@ inline Codes high_nibbles(Codes c) {
   return {_mm256_and_si256(_mm256_srli_epi16(c.a, 4), mask),
           _mm256_and_si256(_mm256_srli_epi16(c.b, 4), mask)};
 }
-/// Even and odd bytes apart, in 16 bits: maddubs would saturate for codes above 127.
-inline __m256i dot4_half(__m256i sum, __m256i codes, __m256i x_even, __m256i x_odd) {
-  const __m256i even = _mm256_and_si256(codes, _mm256_set1_epi16(255));
-  const __m256i odd = _mm256_srli_epi16(codes, 8);
-  return _mm256_add_epi32(
-      sum, _mm256_add_epi32(_mm256_madd_epi16(even, x_even), _mm256_madd_epi16(odd, x_odd)));
-}
 // What dot4 reads of codes of 8 bits: the codes less kDotLess.
 constexpr int kDotLess = 0;
 inline Codes less_for_dot(Codes c) {
@@ -135,10 +128,8 @@ inline Codes less_for_dot(Codes c) {
 inline I dot4(I sum, Codes c, const int8_t* x, int j) {
   int32_t four;
   __builtin_memcpy(&four, x + 4 * j, 4);
-  const __m256i wide = _mm256_set1_epi32(four);
-  const __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(wide, 8), 8);
-  const __m256i x_odd = _mm256_srai_epi16(wide, 8);
-  return {dot4_half(sum.a, c.a, x_even, x_odd), dot4_half(sum.b, c.b, x_even, x_odd)};
+  const __m256i fours = _mm256_set1_epi32(four);
+  return {dot_half(sum.a, c.a, fours), dot_half(sum.b, c.b, fours)};
 }
 inline I code_at(Codes c, int byte) {
   const __m128i shift = _mm_cvtsi32_si128(8 * byte);

@@ -5,7 +5,7 @@
 namespace cohort::kernels::cpu {
 namespace {
 
-constexpr int kRowsPerItem = 64;  // x rows of an item stay in L2 while its tiles pass by
+constexpr int kRowsPerItem = 8 * kPanelRows;  // x rows of an item stay in L2 while its tiles pass by
 constexpr int kTilesTogether = 2;
 constexpr int kColumns = kTilesTogether * kTileRows;  // of what is computed at a time
 

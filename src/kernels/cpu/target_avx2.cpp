@@ -32,6 +32,15 @@ constexpr int kRowBlock = 4, kTileBlock = 1;
 // Sums of sixteen lanes side by side: so many keep the pipes busy, no more than so many pay.
 constexpr int kBusySums = 8, kMostSums = 16;
 
+/// sum + unsigned codes . signed x, four at a time. Even and odd bytes apart, in 16 bits: maddubs
+/// would saturate for codes above 127.
+inline __m256i dot_half(__m256i sum, __m256i codes, __m256i x) {
+  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(codes, _mm256_set1_epi16(255)),
+                                         _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(codes, 8), _mm256_srai_epi16(x, 8));
+  return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+}
+
 #include "kernels/cpu/lanes_avx2.inl"
 
 #include "kernels/cpu/kernels.inl"
