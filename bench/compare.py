@@ -37,18 +37,16 @@ class Model:
     path: pathlib.Path
     weight_bytes: int  # as the file has them; the head may be the embedding's matrix
     multiplied: int  # weights that every token of a prompt is multiplied by: not the head
+    answer_tokens: int  # so many that a sample takes seconds
 
     @classmethod
     def find(cls, args, name):
         path = make_gguf.provide(name, args.cohort) if name in make_gguf.FILES else pull_gguf(args.cohort, name)
         matrices = [tensor for tensor in gguf_file.read(path)[1] if len(tensor.shape) == 2]
         inner = [tensor for tensor in matrices if tensor.name.startswith("blk.")]
-        return cls(name, path, sum(tensor.bytes for tensor in matrices), sum(tensor.elements for tensor in inner))
-
-    @property
-    def answer_tokens(self):
-        """So many that a sample takes seconds."""
-        return 128 if self.weight_bytes < SMALL_BYTES else 32
+        weight_bytes = sum(tensor.bytes for tensor in matrices)
+        return cls(name, path, weight_bytes, multiplied=sum(tensor.elements for tensor in inner),
+                   answer_tokens=128 if weight_bytes < SMALL_BYTES else 32)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,9 @@ that line in bench/results/.
 
 import argparse
 import contextlib
+import dataclasses
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -19,6 +21,9 @@ import llama_cpp
 from machine import TREE, cell, circumstances, finish, note, play_rounds, spread
 
 IDLE, BUSY = "idle", "beside a busy process"
+# Of an answer beside the busy process. llama.cpp takes about a second for each: its threads wait by spinning, and
+# the system lets a thread spin for milliseconds before the one it waits for.
+BUSY_TOKENS = {"cohort": 128, "llama.cpp": 8}
 
 
 @contextlib.contextmanager
@@ -32,6 +37,8 @@ def busy_process():
 
 
 def sample(args, model, program, state):
+    if state == BUSY:
+        model = dataclasses.replace(model, answer_tokens=BUSY_TOKENS[program])
     with busy_process() if state == BUSY else contextlib.nullcontext():
         found = compare.PROGRAMS[program](args, model, args.threads, compare.Cell("decode", 0))
     # Beside a busy process the share of others is that process.
@@ -53,6 +60,7 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # not without the busy process
     args.llama_bench, peer = llama_cpp.provide(args, "llama-bench")
     model = compare.Model.find(args, args.model)
     samplers = {f"{program}, {state}": lambda program=program, state=state: sample(args, model, program, state)
