@@ -3,9 +3,9 @@
 
     .deps/venv/bin/python bench/contention.py [--model smollm2] [--rounds 5] [--record]
 
-The other process spins in a session of its own, as the programs of other people do, pinned to no core. Each
-round runs cohort and llama.cpp idle and beside it. Prints a table and one line of JSON; --record also keeps
-that line in bench/results/.
+The other process spins in a session of its own, as the programs of other people do, pinned to no core: Linux
+shares the processor among sessions first. Each round runs cohort and llama.cpp idle and beside it. Prints a
+table and one line of JSON; --record also keeps that line in bench/results/.
 """
 
 import argparse
@@ -27,8 +27,8 @@ BUSY_TOKENS = {"cohort": 128, "llama.cpp": 8}
 
 
 @contextlib.contextmanager
-def busy_process():
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+def busy_process(args):
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=not args.same_session)
     try:
         yield
     finally:
@@ -39,7 +39,7 @@ def busy_process():
 def sample(args, model, program, state):
     if state == BUSY:
         model = dataclasses.replace(model, answer_tokens=BUSY_TOKENS[program])
-    with busy_process() if state == BUSY else contextlib.nullcontext():
+    with busy_process(args) if state == BUSY else contextlib.nullcontext():
         found = compare.PROGRAMS[program](args, model, args.threads, compare.Cell("decode", 0))
     # Beside a busy process the share of others is that process.
     return found if state == IDLE else found | {"others": 0, "beside": found["others"]}
@@ -50,6 +50,7 @@ def parse_arguments():
     parser.add_argument("--model", default="smollm2", help="as in compare.py")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--same-session", action="store_true", help="the busy process has no session of its own")
     parser.add_argument("--patience", type=float, default=0, metavar="MINUTES",
                         help="so long, rounds whose idle runs others disturb are repeated")
     parser.add_argument("--cohort", type=pathlib.Path, default=TREE / "build" / "release" / "cohort")
