@@ -21,7 +21,7 @@ import llama_cpp
 from machine import TREE, cell, circumstances, finish, note, play_rounds, spread
 
 IDLE, BUSY = "idle", "beside a busy process"
-# Of an answer beside the busy process. llama.cpp takes about a second for each: its threads wait by spinning, and
+# Of an answer beside a busy session. llama.cpp takes about a second for each: its threads wait by spinning, and
 # the system lets a thread spin for milliseconds before the one it waits for.
 BUSY_TOKENS = {"cohort": 128, "llama.cpp": 8}
 
@@ -37,7 +37,7 @@ def busy_process(args):
 
 
 def sample(args, model, program, state):
-    if state == BUSY:
+    if state == BUSY and not args.same_session:
         model = dataclasses.replace(model, answer_tokens=BUSY_TOKENS[program])
     with busy_process(args) if state == BUSY else contextlib.nullcontext():
         found = compare.PROGRAMS[program](args, model, args.threads, compare.Cell("decode", 0))
