@@ -63,7 +63,8 @@ def main():
         report["cases"].append({"model": model, **measure(args, model)})
     print("| model | alone tok/s | beside a busy process | share kept |\n| --- | --- | --- | --- |")
     for case in report["cases"]:
-        print(f"| {case['model']} | {cell(case['alone'], 0)} | {cell(case['beside'], 0)} | {cell(case['kept'], 2)} |")
+        print(f"| {case['model']} | {cell(case['alone'], 0)} | {cell(case['beside'], 0)} "
+              f"| {cell(case['kept'], 2)} |")
     finish(report, args.record)
 
 
