@@ -58,7 +58,8 @@ def main():
     parser.add_argument("--cohort", type=pathlib.Path, default=TREE / "build" / "release" / "cohort")
     parser.add_argument("--record", action="store_true", help="keep the JSON in bench/results/")
     args = parser.parse_args()
-    report = {**circumstances(), "threads": args.threads, "apart": args.apart, "decode_tokens": args.decode, "cases": []}
+    report = {**circumstances(), "threads": args.threads, "apart": args.apart, "decode_tokens": args.decode,
+              "cases": []}
     for model in args.model or ["smollm2", "gemma3-270m"]:
         report["cases"].append({"model": model, **measure(args, model)})
     print("| model | alone tok/s | beside a busy process | share kept |\n| --- | --- | --- | --- |")
