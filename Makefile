@@ -41,13 +41,13 @@ serve: setup $(BUILD)/build.ninja
 QUALITY_TEXT = README.md CONTRIBUTING.md $(wildcard docs/*.md) src/model/*.h src/engine/*.h src/kv/*.h src/text/*.h
 
 bench: setup $(BUILD)/build.ninja
-	@ninja -C $(BUILD) --quiet cohort quality
-	@$(PYTHON) bench/compare.py --cohort $(BUILD)/cohort --quick --model $(MODEL) $(ARGS)
+	@ninja -C $(BUILD) --quiet cohort limits quality
+	@$(PYTHON) bench/compare.py --cohort $(BUILD)/cohort --limits $(BUILD)/bench/limits --quick --model $(MODEL) $(ARGS)
 	@$(BUILD)/bench/quality "$$($(BUILD)/cohort pull $(MODEL))" $(QUALITY_TEXT)
 
 format: setup
 	@git ls-files -co --exclude-standard 'src/*.h' 'src/*.cpp' 'src/*.inl' 'src/*.def' 'tests/*.h' \
-	  'tests/*.cpp' 'bench/*.cpp' | xargs .deps/venv/bin/clang-format -i
+	  'tests/*.cpp' 'bench/*.h' 'bench/*.cpp' | xargs .deps/venv/bin/clang-format -i
 
 # -Wno-error: what clang alone says of code for g++ is not among the checks.
 lint: setup $(BUILD)/build.ninja

@@ -1,122 +1,179 @@
 #!/usr/bin/env python3
 """Cohort and llama.cpp on the same file, in turns: prompt and answer speed, and their ratio.
 
-    .deps/venv/bin/python bench/compare.py [--quick] [--record]
+    .deps/venv/bin/python bench/compare.py [--cells prefill512,decode2048,batch16] [--quick] [--record]
 
-llama.cpp is built natively, once, in a cache folder, from the source that the PyPI package
-llama-cpp-python carries. Prints a table and one line of JSON; --record also keeps that line in
-bench/results/. Rates drift by tens of percent between minutes of a shared machine, so every round runs
-both programs and the ratio is taken within the round.
+A cell is what both do: prefillN reads a prompt of N tokens, decodeN writes an answer behind N tokens, batchN
+writes N answers together. llama.cpp is built natively, once, in a cache folder, from the source that the PyPI
+package llama-cpp-python carries. Prints a table and one line of JSON; --record also keeps that line in
+bench/results/. Rates drift by tens of percent between minutes of a shared machine, so every round runs both
+programs and the ratio is taken within the round.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
-import resource
-import subprocess
+import re
 
+import gguf_file
 import llama_cpp
-from machine import (QUIET_SHARE, TREE, OthersClock, cell, circumstances, finish, note, play_rounds, pull_gguf, run,
+import make_gguf
+from machine import (QUIET_SHARE, TREE, cell, circumstances, finish, note, play_rounds, pull_gguf, run, run_measured,
                      spread)
 
-RATES = ("prefill", "decode")
+MODELS = ("smollm2", "gemma3-270m", *make_gguf.FILES)
+JUDGED = "prefill512,decode0,batch8"
+EVERY = "prefill128,prefill512,prefill2048,decode0,decode2048,batch1,batch4,batch8,batch16"
+BATCH_DEPTH = 16  # tokens of each row before its answer
+SMALL_BYTES = 400 << 20
 
 
-def child_seconds():
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A GGUF file and what a forward does with it."""
+
+    name: str
+    path: pathlib.Path
+    weight_bytes: int  # as the file has them; the head may be the embedding's matrix
+    multiplied: int  # weights that every token of a prompt is multiplied by: not the head
+    answer_tokens: int  # so many that a sample takes seconds
+
+    @classmethod
+    def find(cls, args, name):
+        path = make_gguf.provide(name, args.cohort) if name in make_gguf.FILES else pull_gguf(args.cohort, name)
+        matrices = [tensor for tensor in gguf_file.read(path)[1] if len(tensor.shape) == 2]
+        inner = [tensor for tensor in matrices if tensor.name.startswith("blk.")]
+        weight_bytes = sum(tensor.bytes for tensor in matrices)
+        return cls(name, path, weight_bytes, multiplied=sum(tensor.elements for tensor in inner),
+                   answer_tokens=128 if weight_bytes < SMALL_BYTES else 32)
 
 
-def run_measured(command):
-    """Output of a program, and the share of the machine that others took meanwhile (0 to 1)."""
-    clock = OthersClock(child_seconds)
-    output = run(command, stderr=subprocess.DEVNULL)
-    return output, clock.share()
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    kind: str
+    size: int
+
+    @classmethod
+    def parse(cls, text):
+        match = re.fullmatch(r"(prefill|decode|batch)(\d+)", text)
+        if not match or (match[1] != "decode" and match[2] == "0"):
+            raise argparse.ArgumentTypeError(f"{text} is no cell; cells are like {JUDGED}")
+        return cls(match[1], int(match[2]))
+
+    def __str__(self):
+        return f"{self.kind}{self.size}"
+
+    def share(self, model, rate, limits):
+        """The share of the machine's limit that a rate needs: arithmetic for a prompt, else reading the weights."""
+        if self.kind == "prefill":
+            needed, limit = rate * 2 * model.multiplied / 1e9, limits["int8_gop_s"]
+        else:
+            rows = self.size if self.kind == "batch" else 1
+            needed, limit = rate / rows * model.weight_bytes / 1e9, limits["read_gb_s"]
+        return round(needed / limit, 3) if isinstance(limit, float) else None  # "no VNNI"
 
 
-def sample_cohort(args, model, threads):
-    output, others = run_measured([args.cohort, "bench", model, "--threads", threads, "--prefill", args.prefill,
-                                   "--decode", args.decode, "--json"])
-    found = json.loads(output)
-    return {"prefill": found["prefill_tok_s"], "decode": found["decode_tok_s"], "others": others}
+def sample_cohort(args, model, threads, asked):
+    tokens = model.answer_tokens
+    flags = {"prefill": ["--prefill", asked.size, "--decode", 0],
+             "decode": ["--prefill", 0, "--depth", asked.size, "--decode", tokens],
+             "batch": ["--prefill", 0, "--depth", BATCH_DEPTH, "--batch", asked.size, "--decode", tokens]}
+    output, others = run_measured([args.cohort, "bench", model.path, "--threads", threads, "--json",
+                                   *flags[asked.kind]])
+    return {"rate": json.loads(output)["prefill_tok_s" if asked.kind == "prefill" else "decode_tok_s"],
+            "others": others}
 
 
-def sample_llama(args, model, threads):
-    output, others = run_measured([args.llama_bench, "-m", model, "-t", threads, "-r", 1, "-fa", "on",
-                                   "-p", args.prefill, "-n", args.decode, "-o", "json"])
-    found = {"prefill" if test["n_prompt"] else "decode": test["avg_ts"] for test in json.loads(output)}
-    return found | {"others": others}
+def sample_llama(args, model, threads, asked):
+    tokens, shared = model.answer_tokens, ["-m", model.path, "-t", threads, "-fa", "on"]
+    if asked.kind == "batch":
+        output, others = run_measured([args.llama_batched_bench, *shared, "-npp", BATCH_DEPTH, "-ntg", tokens, "-npl",
+                                       asked.size, "-c", asked.size * (BATCH_DEPTH + tokens),
+                                       "--output-format", "jsonl"])
+        line = next(line for line in output.splitlines() if line.startswith("{"))
+        return {"rate": json.loads(line)["speed_tg"], "others": others}
+    work = ["-p", asked.size, "-n", 0] if asked.kind == "prefill" else ["-p", 0, "-n", tokens, "-d", asked.size]
+    output, others = run_measured([args.llama_bench, *shared, "-r", 1, "-o", "json", *work])
+    return {"rate": json.loads(output)[0]["avg_ts"], "others": others}
 
 
 PROGRAMS = {"cohort": sample_cohort, "llama.cpp": sample_llama}
 
 
-def measure(args, model, threads):
-    """Rounds of both programs, and how many more were set aside as disturbed."""
+def measure(args, model, threads, asked, limits):
+    """The case of one cell: rounds of both programs and what they come to."""
     def say(index, samples):
-        rates = ", ".join(name + " " + "/".join(f"{samples[name][rate]:.0f}" for rate in RATES) for name in PROGRAMS)
+        rates = ", ".join(f"{name} {samples[name]['rate']:.1f}" for name in PROGRAMS)
         others = max(sample["others"] for sample in samples.values())
-        note(f"round {index} of {args.rounds}, {threads} threads: {rates} tok/s; others' CPU {others:.0%}")
+        note(f"{model.name} {asked}, round {index} of {args.rounds}, {threads} threads: {rates} tok/s; "
+             f"others' CPU {others:.0%}")
 
-    samplers = {name: lambda sample=sample: sample(args, model, threads) for name, sample in PROGRAMS.items()}
-    return play_rounds(samplers, args.rounds, args.patience, say)
-
-
-def summarize(rounds):
-    result = {}
-    for rate in RATES:
-        values = {name: [samples[name][rate] for samples in rounds] for name in PROGRAMS}
-        ratios = [ours / theirs for ours, theirs in zip(values["cohort"], values["llama.cpp"])]
-        result[rate] = {**{name: spread(found) for name, found in values.items()}, "ratio": spread(ratios)}
-    return result | {"others": spread([sample["others"] for samples in rounds for sample in samples.values()])}
+    samplers = {name: lambda sample=sample: sample(args, model, threads, asked) for name, sample in PROGRAMS.items()}
+    rounds, set_aside = play_rounds(samplers, args.rounds, args.patience, say)
+    rates = {name: spread([samples[name]["rate"] for samples in rounds]) for name in PROGRAMS}
+    shares = {name: asked.share(model, found["median"], limits) for name, found in rates.items()}
+    return {"model": model.name, "threads": threads, "cell": str(asked), **rates,
+            "ratio": spread([samples["cohort"]["rate"] / samples["llama.cpp"]["rate"] for samples in rounds]),
+            "of_limit": shares, "others": spread([sample["others"] for samples in rounds
+                                                  for sample in samples.values()]),
+            "set_aside": set_aside, "rounds": rounds}
 
 
 def table(report):
-    yield "| model | threads | rate | cohort tok/s | llama.cpp tok/s | ratio | others' CPU |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    def percent(share):
+        return "" if share is None else f"{share:.0%}"
+
+    yield "| model | threads | cell | cohort tok/s | llama.cpp tok/s | ratio | of the limit | others' CPU |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for case in report["cases"]:
-        for rate in RATES:
-            found = case[rate]
-            yield (f"| {case['model']} | {case['threads']} | {rate} | {cell(found['cohort'], 0)} "
-                   f"| {cell(found['llama.cpp'], 0)} | {cell(found['ratio'], 2)} "
-                   f"| {case['others']['median']:.0%} (at most {case['others']['max']:.0%}) |")
+        yield (f"| {case['model']} | {case['threads']} | {case['cell']} | {cell(case['cohort'], 1)} "
+               f"| {cell(case['llama.cpp'], 1)} | {cell(case['ratio'], 2)} "
+               f"| {', '.join(percent(case['of_limit'][name]) for name in PROGRAMS)} "
+               f"| {case['others']['median']:.0%} (at most {case['others']['max']:.0%}) |")
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="3 rounds of smollm2 with 2 threads")
+    parser.add_argument("--quick", action="store_true", help="3 rounds of smollm2")
+    parser.add_argument("--all", action="store_true", help="every cell, with 1 and 2 threads")
+    parser.add_argument("--cells", help=f"default: {JUDGED}; --all is {EVERY}")
     parser.add_argument("--model", action="append", metavar="MODEL",
-                        help="alias or .gguf, may repeat (default: smollm2 and gemma3-270m)")
-    parser.add_argument("--threads", type=int, action="append", help="may repeat (default: 1 and 2)")
+                        help=f"alias, .gguf or a file of make_gguf.py, may repeat (default: {', '.join(MODELS)})")
+    parser.add_argument("--threads", type=int, action="append", help="may repeat (default: 2)")
     parser.add_argument("--rounds", type=int, help="default: 5")
     parser.add_argument("--patience", type=float, default=0, metavar="MINUTES",
-                        help="so long per model and thread count, rounds that others disturb are repeated")
-    parser.add_argument("--prefill", type=int, default=512, help="tokens of the prompt")
-    parser.add_argument("--decode", type=int, default=128, help="tokens of the answer")
+                        help="so long per cell, rounds that others disturb are repeated")
     parser.add_argument("--cohort", type=pathlib.Path, default=TREE / "build" / "release" / "cohort")
-    llama_cpp.add_flags(parser, "llama-bench")
+    parser.add_argument("--limits", type=pathlib.Path, default=TREE / "build" / "release" / "bench" / "limits")
+    llama_cpp.add_flags(parser, "llama-bench", "llama-batched-bench")
     parser.add_argument("--record", action="store_true", help="keep the JSON in bench/results/")
     args = parser.parse_args()
-    args.model = args.model or (["smollm2"] if args.quick else ["smollm2", "gemma3-270m"])
-    args.threads = args.threads or ([2] if args.quick else [1, 2])
+    args.model = args.model or (["smollm2"] if args.quick else MODELS)
+    args.threads = args.threads or ([1, 2] if args.all else [2])
     args.rounds = args.rounds or (3 if args.quick else 5)
-    if min(args.rounds, args.prefill, args.decode, *args.threads) < 1:
-        parser.error("rounds, threads and tokens are at least 1")
+    try:
+        args.cells = [Cell.parse(text) for text in (args.cells or (EVERY if args.all else JUDGED)).split(",")]
+    except argparse.ArgumentTypeError as error:
+        parser.error(str(error))
+    if min(args.rounds, *args.threads) < 1:
+        parser.error("rounds and threads are at least 1")
     return args
 
 
 def main():
     args = parse_arguments()
-    files = {model: pull_gguf(args.cohort, model) for model in args.model}
+    models = [Model.find(args, name) for name in args.model]
     args.llama_bench, peer = llama_cpp.provide(args, "llama-bench")
-    report = {**circumstances(), "llama_cpp": peer, "prefill_tokens": args.prefill, "decode_tokens": args.decode,
-              "cases": []}
-    for model, file in files.items():
+    if any(asked.kind == "batch" for asked in args.cells):
+        args.llama_batched_bench, _ = llama_cpp.provide(args, "llama-batched-bench")
+    limits = {threads: json.loads(run([args.limits, threads])) for threads in args.threads}
+    report = {**circumstances(), "llama_cpp": peer, "limits": list(limits.values()), "cases": []}
+    for model in models:
         for threads in args.threads:
-            rounds, set_aside = measure(args, file, threads)
-            report["cases"].append({"model": model, "threads": threads, **summarize(rounds),
-                                    "set_aside": set_aside, "rounds": rounds})
+            report["cases"] += [measure(args, model, threads, asked, limits[threads]) for asked in args.cells]
     print("\n".join(table(report)))
+    print(*map(json.dumps, limits.values()), sep="\n")
     if any(case["others"]["max"] > QUIET_SHARE for case in report["cases"]):
         print("Other programs had the CPU meanwhile: llama.cpp's threads wait by spinning and suffer more, so these "
               "ratios flatter cohort.")

@@ -15,7 +15,7 @@ SCHEMES = ["off", "8", "4", "turbo:k8v3", "turbo:k4v3"]
 
 
 def decode_rate(args, depth, scheme):
-    command = [args.cohort, "bench", args.model, "--prefill", str(depth), "--decode", str(args.decode),
+    command = [args.cohort, "bench", args.model, "--prefill", "0", "--depth", str(depth), "--decode", str(args.decode),
                "--threads", str(args.threads), "--kv-quant", scheme, "--json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["decode_tok_s"]
 

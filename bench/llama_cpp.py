@@ -15,11 +15,12 @@ CMAKE_FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON"] + [
                                  "LLAMA_BUILD_WEBUI", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_APP")]
 
 
-def add_flags(parser, program):
-    """The flags that say where `program` is or is to be built; provide() reads them."""
+def add_flags(parser, *programs):
+    """The flags that say where programs are or are to be built; provide() reads them."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    parser.add_argument(f"--{program}", type=pathlib.Path, metavar="PROGRAM",
-                        help="a ready program instead of building one")
+    for program in programs:
+        parser.add_argument(f"--{program}", type=pathlib.Path, metavar="PROGRAM",
+                            help="a ready program instead of building one")
     parser.add_argument("--peers", type=pathlib.Path, default=cache / "cohort" / "peers" / "llama.cpp",
                         help="where llama.cpp is built (default: %(default)s)")
 

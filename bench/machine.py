@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import pathlib
+import resource
 import shutil
 import statistics
 import subprocess
@@ -61,6 +62,19 @@ class OthersClock:
         elapsed = time.monotonic() - self.began
         others = (cpu_seconds() - self.busy) - (self.own_seconds() - self.own)
         return round(max(0.0, others) / (elapsed * os.cpu_count()), 3)
+
+
+def child_seconds():
+    """CPU time of the programs that have run to their end."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def run_measured(command):
+    """Output of a program, and the share of the machine that others took meanwhile (0 to 1)."""
+    clock = OthersClock(child_seconds)
+    output = run(command, stderr=subprocess.DEVNULL)
+    return output, clock.share()
 
 
 def wait_until_quiet(deadline):

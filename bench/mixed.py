@@ -8,7 +8,7 @@ Serves one file with `cohort serve` and with llama.cpp's llama-server, and in ev
 attack   four streams decode; when they are steady a long prompt arrives. How long do they wait for a token
          until it has its first token, next to the median wait before? How long does it wait?
 whole    the time of all that, next to the same work one after the other
-streams  the rate of 1, 4, 8 and 16 streams while all of them decode
+streams  1, 4, 8 and 16 streams that start together: their rate, the waits for the first and for further tokens
 
 Every prompt is fresh, so that no cache of prompts helps. Prints tables and one line of JSON; --record also
 keeps that line in bench/results/.
@@ -91,15 +91,20 @@ async def seconds_of(server, prompts, tokens):
     return max(answer.ended for answer in answers) - min(answer.sent for answer in answers)
 
 
-async def steady_rate(server, count):
-    """Tokens per second of so many streams, from where all decode until the first ends."""
+async def streams(server, count):
+    """What so many streams that start together get, by the names that STREAMS has."""
     answers = await all_of([Answer(server, story(), SCALING_TOKENS) for _ in range(count)])
+    aggregate = sum(len(answer.arrivals) for answer in answers) / (
+        max(answer.ended for answer in answers) - min(answer.sent for answer in answers))
     begin = max(answer.arrivals[0] for answer in answers)
     end = min(answer.arrivals[-1] for answer in answers)
-    if end <= begin:  # the first had ended before the last began: they never decoded together
-        return sum(len(answer.arrivals) for answer in answers) / (
-            max(answer.ended for answer in answers) - min(answer.sent for answer in answers))
-    return sum(begin < arrival <= end for answer in answers for arrival in answer.arrivals) / (end - begin)
+    found = {"aggregate": aggregate, "rate": aggregate}  # unless they ever decode together
+    if end > begin:
+        found["rate"] = sum(begin < arrival <= end for answer in answers for arrival in answer.arrivals) / (end - begin)
+    firsts = [1000 * (answer.arrivals[0] - answer.sent) for answer in answers]
+    gaps = [1000 * gap for answer in answers for gap in answer.gaps(answer.sent, answer.ended)]
+    found |= {f"ttft{percent}": percentile(firsts, percent) for percent in (50, 95)}
+    return found | {f"gap{percent}": percentile(gaps, percent) for percent in (50, 95, 99)}
 
 
 def sample(server, args):
@@ -111,7 +116,7 @@ def sample(server, args):
             found |= await whole(server, args)
         if "streams" in args.parts:
             for count in args.counts:
-                found[f"rate_{count}"] = await steady_rate(server, count)
+                found |= {f"{name}_{count}": value for name, value in (await streams(server, count)).items()}
         return found
 
     client = time.process_time()
@@ -139,12 +144,15 @@ WHOLE = [("mixed, s", "whole_s", 1), ("streams one by one, s", "one_by_one_s", 1
          ("streams at once, s", "at_once_s", 1), ("long prompt alone, s", "long_s", 2),
          ("all one by one / mixed", "serial_ratio", 2),
          ("streams at once, then the prompt / mixed", "batch_ratio", 2)]
+STREAMS = [("tok/s while all decode", "rate", 0), ("× first count", "gain", 2),
+           ("tok/s from start to end", "aggregate", 0), ("TTFT p50, ms", "ttft50", 0), ("p95", "ttft95", 0),
+           ("between tokens p50, ms", "gap50", 1), ("p95", "gap95", 1), ("p99", "gap99", 1)]
 
 
-def table(results, columns):
+def table(results, columns, title="server"):
     columns = [column for column in columns if all(column[1] in found for found in results.values())]
     if columns:
-        yield "| server | " + " | ".join(title for title, _, _ in columns) + " |"
+        yield f"| {title} | " + " | ".join(title for title, _, _ in columns) + " |"
         yield "| --- |" + " --- |" * len(columns)
         for name, found in results.items():
             yield f"| {name} | " + " | ".join(cell(found[key], digits) for _, key, digits in columns) + " |"
@@ -152,10 +160,13 @@ def table(results, columns):
 
 
 def print_tables(args, results):
-    streams = [column for count in args.counts
-               for column in [(f"{count} streams, tok/s", f"rate_{count}", 0), ("×", f"gain_{count}", 2)]]
-    for columns in (ATTACK, WHOLE, streams, [("others' CPU, share", "others", 2), ("client, cores", "client", 3)]):
-        print("\n".join(table(results, columns)), flush=True)
+    tables = [table(results, ATTACK), table(results, WHOLE)]
+    for count in args.counts:
+        columns = [(title, f"{key}_{count}", digits) for title, key, digits in STREAMS]
+        tables.append(table(results, columns, f"streams: {count}"))
+    tables.append(table(results, [("others' CPU, share", "others", 2), ("client, cores", "client", 3)]))
+    for lines in tables:
+        print("\n".join(lines), flush=True)
     if any(found["others"]["max"] > QUIET_SHARE for found in results.values()):
         print("Other programs had the CPU meanwhile: waits are longer than the server's own.")
     for name, found in results.items():

@@ -18,70 +18,135 @@ namespace {
 namespace mx = mlx::core;
 using Clock = std::chrono::steady_clock;
 
+constexpr int64_t kWarmUpTokens = 16;
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Evaluates the logits of a group's last token.
-void forward(model::Model& model, const model::TokenGroup& group) {
-  const auto last = static_cast<int32_t>(group.ids.size()) - 1;
-  mx::array logits = model.project(model.forward({&group, 1}, nullptr), {last});
+double rate(int64_t tokens, double seconds) {
+  return tokens > 0 ? static_cast<double>(tokens) / seconds : 0;
+}
+
+/// Evaluates the logits of the last token of each group.
+void forward(model::Model& model, std::span<const model::TokenGroup> groups) {
+  std::vector<int32_t> last;
+  int32_t tokens = 0;
+  for (const model::TokenGroup& group : groups) {
+    tokens += static_cast<int32_t>(group.ids.size());
+    last.push_back(tokens - 1);
+  }
+  mx::array logits = model.project(model.forward(groups, nullptr), std::move(last));
   logits.eval();
 }
 
+/// Rows of a model that are fed arbitrary tokens, without an engine.
+class Bench {
+ public:
+  Bench(kernels::cpu::Cpu& cpu, model::Model& model, kv::RowPrecision precision, int64_t chunk)
+      : cpu_(cpu),
+        model_(model),
+        precision_(std::move(precision)),
+        chunk_(chunk),
+        memory_(model.shape().layers, SIZE_MAX, model.block_copy()) {}
+
+  void warm_up() {
+    kv::RowCache row = memory_.new_row(precision_);
+    feed(row, kWarmUpTokens);
+    feed(row, 1);
+  }
+
+  /// Seconds that one row takes to read so many tokens.
+  double prefill(int64_t tokens) {
+    kv::RowCache row = memory_.new_row(precision_);
+    const auto start = Clock::now();
+    feed(row, tokens);
+    return seconds_since(start);
+  }
+
+  /// Seconds that the rows take for `tokens` forwards of one token each, behind `depth` tokens.
+  double decode(int64_t tokens, int64_t depth, int64_t rows) {
+    std::vector<kv::RowCache> caches;
+    for (int64_t i = 0; i < rows; ++i) {
+      caches.push_back(memory_.new_row(precision_));
+      feed(caches.back(), depth);
+    }
+    const std::vector<int32_t> id = ids(1);
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < tokens; ++i) {
+      std::vector<model::TokenGroup> groups;
+      for (kv::RowCache& cache : caches) groups.push_back({id, cache});
+      forward(model_, groups);
+      for (kv::RowCache& cache : caches) {
+        cache.commit(1);
+        cache.maintain(cpu_);
+      }
+    }
+    return seconds_since(start);
+  }
+
+ private:
+  std::vector<int32_t> ids(int64_t count) const {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < count; ++i) {
+      ids.push_back(static_cast<int32_t>((i * 7919 + 13) % model_.shape().vocab_size));
+    }
+    return ids;
+  }
+  void feed(kv::RowCache& row, int64_t tokens) {
+    model::feed(cpu_, row, ids(tokens), chunk_,
+                [&](const model::TokenGroup& group) { forward(model_, {&group, 1}); });
+  }
+
+  kernels::cpu::Cpu& cpu_;
+  model::Model& model_;
+  kv::RowPrecision precision_;
+  int64_t chunk_;
+  kv::KvMemory memory_;
+};
+
 }  // namespace
 
-/// Times one prompt and one answer of arbitrary tokens, after a warm-up, without an engine.
+/// Times one prompt, and the answers of rows that hold others, after a warm-up.
 int run_bench(const Settings& settings, const BenchOptions& options) {
   kernels::use(settings.device);
   kernels::cpu::Cpu cpu(settings.threads);
   const std::string path = find_model(settings).path.string();
   const auto checkpoint = model::Checkpoint::open(path);
   const auto model = model::load_model(checkpoint, load_options(settings), cpu);
-  const kv::RowPrecision precision = kv::resolve(kv_scheme(settings, path), model->shape().layers);
-  const int64_t prefill = options.prefill_tokens, decode = options.decode_tokens;
-  if (prefill + decode > model->shape().context_tokens) {
-    fail(ErrorKind::kInvalidRequest, "{} + {} tokens are more than the model's context of {}",
-         prefill, decode, model->shape().context_tokens);
+  const auto [prefill, decode, depth, batch, json] = options;
+  if (std::max(prefill, depth + decode) > model->shape().context_tokens) {
+    fail(ErrorKind::kInvalidRequest,
+         "{} tokens, or {} behind {}, are more than the model's context of {}", prefill, decode,
+         depth, model->shape().context_tokens);
   }
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < std::max<int64_t>(prefill, 16); ++i) {
-    ids.push_back(static_cast<int32_t>((i * 7919 + 13) % model->shape().vocab_size));
+  Bench bench(cpu, *model, kv::resolve(kv_scheme(settings, path), model->shape().layers),
+              prefill_chunk(settings));
+  bench.warm_up();
+  const double prefill_rate = rate(prefill, bench.prefill(prefill));
+  const double decode_s = decode > 0 ? bench.decode(decode, depth, batch) : 0;
+  const double decode_rate = rate(decode * batch, decode_s);
+  if (json) {
+    fmt::print("{}\n",
+               boost::json::serialize(boost::json::object{{"model", settings.model},
+                                                          {"threads", cpu.pool().size()},
+                                                          {"kernels", cpu.kernels().name},
+                                                          {"weight_bytes", model->weight_bytes()},
+                                                          {"prefill_tokens", prefill},
+                                                          {"decode_tokens", decode},
+                                                          {"depth_tokens", depth},
+                                                          {"batch_rows", batch},
+                                                          {"prefill_tok_s", prefill_rate},
+                                                          {"decode_tok_s", decode_rate}}));
+    return 0;
   }
-  kv::KvMemory memory(model->shape().layers, SIZE_MAX, model->block_copy());
-  const auto feed = [&](kv::RowCache& cache, int64_t tokens) {
-    model::feed(cpu, cache, std::span(ids).first(static_cast<size_t>(tokens)),
-                prefill_chunk(settings),
-                [&](const model::TokenGroup& group) { forward(*model, group); });
-  };
-  {
-    kv::RowCache warm = memory.new_row(precision);
-    feed(warm, 16);
-    feed(warm, 1);
-  }
-  kv::RowCache cache = memory.new_row(precision);
-  auto start = Clock::now();
-  feed(cache, prefill);
-  const double prefill_s = seconds_since(start);
-  start = Clock::now();
-  for (int64_t i = 0; i < decode; ++i) feed(cache, 1);
-  const double decode_s = seconds_since(start);
-  const double prefill_rate = prefill > 0 ? static_cast<double>(prefill) / prefill_s : 0;
-  const double decode_rate = decode > 0 ? static_cast<double>(decode) / decode_s : 0;
-  if (options.json) {
-    fmt::print("{}\n", boost::json::serialize(boost::json::object{{"model", settings.model},
-                                                                  {"threads", cpu.pool().size()},
-                                                                  {"kernels", cpu.kernels().name},
-                                                                  {"prefill_tokens", prefill},
-                                                                  {"decode_tokens", decode},
-                                                                  {"prefill_tok_s", prefill_rate},
-                                                                  {"decode_tok_s", decode_rate}}));
-  } else {
-    fmt::print("{}: {} threads, {} kernels\n", settings.model, cpu.pool().size(),
-               cpu.kernels().name);
-    fmt::print("prefill {:5} tokens  {:8.1f} tok/s\n", prefill, prefill_rate);
-    fmt::print("decode  {:5} tokens  {:8.1f} tok/s\n", decode, decode_rate);
-  }
+  fmt::print("{}: {} threads, {} kernels\n", settings.model, cpu.pool().size(), cpu.kernels().name);
+  fmt::print("prefill {:5} tokens  {:8.1f} tok/s\n", prefill, prefill_rate);
+  // A forward reads every weight once.
+  const double gb_s = rate(decode, decode_s) * static_cast<double>(model->weight_bytes()) / 1e9;
+  fmt::print("decode  {:5} tokens  {:8.1f} tok/s, {:.1f} GB/s of weights", decode, decode_rate,
+             gb_s);
+  fmt::print(" (rows: {}, behind {} tokens)\n", batch, depth);
   return 0;
 }
 

@@ -264,14 +264,19 @@ void CommandLine::define_logits() {
 
 void CommandLine::define_bench() {
   bench_.app =
-      add("bench", "MODEL [OPTIONS]", "Measures prefill and decode speed of one row.",
-          "Example:\n  cohort bench smollm2 --threads 2 --prefill 512 --decode 128 --json");
+      add("bench", "MODEL [OPTIONS]", "Measures prefill of one row and decode of one or more rows.",
+          "Examples:\n  cohort bench smollm2 --threads 2 --prefill 512 --decode 128 --json\n"
+          "  cohort bench smollm2 --prefill 0 --depth 2048 --batch 8");
   add_model(bench_)->required();
-  for (auto [flag, target, help] :
-       {std::tuple("--prefill", &bench_options_.prefill_tokens, "prompt tokens"),
-        std::tuple("--decode", &bench_options_.decode_tokens, "generated tokens")}) {
+  BenchOptions& options = bench_options_;
+  for (auto [flag, target, least, help] :
+       {std::tuple("--prefill", &options.prefill_tokens, 0, "prompt tokens; 0 leaves prefill out"),
+        std::tuple("--decode", &options.decode_tokens, 0,
+                   "generated tokens of each row; 0 leaves decode out"),
+        std::tuple("--depth", &options.depth_tokens, 0, "tokens before those that are generated"),
+        std::tuple("--batch", &options.batch_rows, 1, "rows that decode together")}) {
     bench_.app->add_option(flag, *target, help)
-        ->check(CLI::Range(1, 1 << 20).description(""))
+        ->check(CLI::Range(least, 1 << 20).description(""))
         ->type_name("N")
         ->default_str(fmt::to_string(*target))
         ->group("Command");

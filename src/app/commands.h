@@ -28,8 +28,10 @@ struct LogitsOptions {
 };
 
 struct BenchOptions {
-  int64_t prefill_tokens = 512;
-  int64_t decode_tokens = 128;
+  int64_t prefill_tokens = 512;  // 0 = prefill is not measured
+  int64_t decode_tokens = 128;   // of each row; 0 = decode is not measured
+  int64_t depth_tokens = 0;      // that decoding rows hold before
+  int64_t batch_rows = 1;        // that decode together
   bool json = false;
 };
 

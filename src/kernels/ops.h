@@ -14,6 +14,13 @@ namespace cohort::kernels {
 
 namespace mx = mlx::core;
 
+/// A layer, what it attends to, and which of the tables of cos and sin it takes.
+struct LayerRun {
+  const cpu::DecoderLayer* layer;
+  std::vector<cpu::AttentionRow> rows;
+  size_t table;
+};
+
 /// The nodes of a forward on one device. All arrays are f32. Steps, tables and what they point to
 /// are borrowed and outlive both the evaluation and this object.
 ///   thread  the one that calls MLX
@@ -31,9 +38,10 @@ class Ops {
   ///   cos_sin [tokens, rope_dims], qkv [tokens, qkv_columns()]   ->   [tokens, outputs()]
   virtual mx::array attention(const cpu::AttentionStep& step, std::vector<cpu::AttentionRow> rows,
                               const mx::array& cos_sin, const mx::array& qkv) = 0;
-  /// See cpu/decoder_layer.h.   x [tokens, hidden]   ->   [tokens, hidden]
-  virtual mx::array layer(const cpu::DecoderLayer& layer, const mx::array& x,
-                          std::vector<cpu::AttentionRow> rows, const mx::array& cos_sin);
+  /// Layers one after the other; see cpu/decoder_layer.h.
+  ///   x [tokens, hidden], tables of cos and sin [tokens, rope_dims]   ->   [tokens, hidden]
+  virtual mx::array layers(std::vector<LayerRun> runs, const mx::array& x,
+                           const std::vector<mx::array>& tables);
   /// Rows `ids` of the table, times `scale`.   ->   [ids, cols]
   virtual mx::array embed(const cpu::PackedMatrix& table, std::vector<int32_t> ids,
                           float scale) = 0;
@@ -43,8 +51,8 @@ class Ops {
   virtual cpu::BlockCopy block_copy() { return {}; }
 };
 
-/// Each is one MLX node that runs our kernels, a whole layer, too: a node costs more than a step of
-/// one token.
+/// Each is one MLX node that runs our kernels, a run of layers, too: a node costs more than a step
+/// of one token.
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(cpu::Cpu& cpu) : cpu_(cpu) {}
@@ -53,8 +61,8 @@ class CpuOps final : public Ops {
                    const std::optional<mx::array>& residual) override;
   mx::array attention(const cpu::AttentionStep& step, std::vector<cpu::AttentionRow> rows,
                       const mx::array& cos_sin, const mx::array& qkv) override;
-  mx::array layer(const cpu::DecoderLayer& layer, const mx::array& x,
-                  std::vector<cpu::AttentionRow> rows, const mx::array& cos_sin) override;
+  mx::array layers(std::vector<LayerRun> runs, const mx::array& x,
+                   const std::vector<mx::array>& tables) override;
   mx::array embed(const cpu::PackedMatrix& table, std::vector<int32_t> ids, float scale) override;
   mx::array select_rows(const mx::array& x, std::vector<int32_t> indices) override;
 

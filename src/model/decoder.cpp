@@ -37,9 +37,10 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source) 
   spec.shape.layers.assign(static_cast<size_t>(layers),
                            kv::LayerSpec{static_cast<int>(kv_heads), static_cast<int>(head_dim)});
   spec.layer_rope.assign(static_cast<size_t>(layers), 0);
-  // What the steps of a layer hand on, and the outputs of all layers: MLX allocates ahead.
-  const int64_t outputs = 2 * (spec.heads + kv_heads) * head_dim + spec.intermediate_size +
-                          (layers + 1) * spec.shape.hidden_size;
+  // What the steps of a layer hand on; beside it the residual stream: as embedded, between the
+  // halves of a layer, and the outputs of layers in two places that take turns.
+  const int64_t outputs =
+      2 * (spec.heads + kv_heads) * head_dim + spec.intermediate_size + 4 * spec.shape.hidden_size;
   spec.shape.attention_outputs = static_cast<int>(spec.heads * head_dim);
   spec.shape.working_bytes_per_token = static_cast<size_t>(outputs) * sizeof(float);
   return spec;
@@ -190,18 +191,21 @@ mx::array Decoder::forward(std::span<const TokenGroup> groups,
 
   mx::array x = ops_->embed(*embedding_, std::move(ids), spec_.embedding_scale);
   if (layer_outputs != nullptr) layer_outputs->push_back(x);
+  std::vector<kernels::LayerRun> runs;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    std::vector<kernels::cpu::AttentionRow> rows;
+    runs.push_back({&layers_[layer], {}, spec_.layer_rope[layer]});
     int token = 0;
     for (const TokenGroup& group : groups) {
       const auto count = static_cast<int>(group.ids.size());
-      rows.push_back({token, count, group.cache.offset(), group.cache.attention(layer).view()});
+      runs.back().rows.push_back(
+          {token, count, group.cache.offset(), group.cache.attention(layer).view()});
       token += count;
     }
-    x = ops_->layer(layers_[layer], x, std::move(rows), tables[spec_.layer_rope[layer]]);
-    if (layer_outputs != nullptr) layer_outputs->push_back(x);
+    if (layer_outputs == nullptr) continue;  // all layers as one
+    x = ops_->layers(std::exchange(runs, {}), x, tables);
+    layer_outputs->push_back(x);
   }
-  return x;
+  return runs.empty() ? x : ops_->layers(std::move(runs), x, tables);
 }
 
 mx::array Decoder::project(const mx::array& hidden, std::vector<int32_t> rows) {

@@ -86,9 +86,12 @@ TEST(CommandLine, LogitsAndBenchHaveTheContractsForms) {
   EXPECT_EQ(wanted.out_file, "o");
   EXPECT_EQ(wanted.chunk_tokens, 7);
   EXPECT_TRUE(wanted.hidden);
-  const Invocation bench = parse({"bench", "m", "--threads", "2", "--prefill", "64", "--json"});
-  EXPECT_EQ(std::get<BenchOptions>(bench.options).prefill_tokens, 64);
+  const Invocation bench =
+      parse({"bench", "m", "--threads", "2", "--prefill", "0", "--depth", "64", "--json"});
+  EXPECT_EQ(std::get<BenchOptions>(bench.options).prefill_tokens, 0);
   EXPECT_EQ(std::get<BenchOptions>(bench.options).decode_tokens, 128);
+  EXPECT_EQ(std::get<BenchOptions>(bench.options).depth_tokens, 64);
+  EXPECT_EQ(std::get<BenchOptions>(bench.options).batch_rows, 1);
   EXPECT_TRUE(std::get<BenchOptions>(bench.options).json);
   EXPECT_EQ(bench.sources.flags, (Flags{{"threads", {"2"}}, {"model", {"m"}}}));
 }
@@ -106,7 +109,8 @@ TEST(CommandLine, UsageErrorsSayWhatToTry) {
   EXPECT_EQ(error({"pull"}), "MODEL is required\nTry: cohort pull --help");
   EXPECT_NE(error({"serve", "--prot", "1"}).find("Try: cohort serve --help"), std::string::npos);
   EXPECT_NE(error({"ls", "--port", "1"}).find("--port"), std::string::npos);
-  EXPECT_NE(error({"bench", "m", "--prefill", "0"}).find("--prefill"), std::string::npos);
+  EXPECT_NE(error({"bench", "m", "--prefill", "-1"}).find("--prefill"), std::string::npos);
+  EXPECT_NE(error({"bench", "m", "--batch", "0"}).find("--batch"), std::string::npos);
   EXPECT_NE(error({"run", "a", "--seed", "-1"}).find("--seed"), std::string::npos);
   EXPECT_NE(error({"run", "--model", "a", "b", "c"}).find("given twice"), std::string::npos);
 }

@@ -219,12 +219,22 @@ def test_bench_prints_its_fields():
     assert out["prefill_tok_s"] > 0 and out["decode_tok_s"] > 0
     text = answer(*arguments, "--exact")
     assert "prefill" in text and "decode" in text and "tok/s" in text
-    assert "2048" in refusal("bench", LLAMA, "--prefill", "2048")
+    assert "2048" in refusal("bench", LLAMA, "--prefill", "2049")
+    assert "2048" in refusal("bench", LLAMA, "--prefill", "0", "--depth", "2048")
+
+
+def test_bench_measures_rows_together_behind_a_depth():
+    out = json.loads(answer("bench", LLAMA, "--prefill", "0", "--decode", "8", "--depth", "33", "--batch", "3",
+                            "--json"))
+    assert (out["prefill_tok_s"], out["depth_tokens"], out["batch_rows"]) == (0, 33, 3)
+    assert out["decode_tok_s"] > 0 and out["weight_bytes"] > 0
+    out = json.loads(answer("bench", LLAMA, "--prefill", "8", "--decode", "0", "--json"))
+    assert out["prefill_tok_s"] > 0 and out["decode_tok_s"] == 0
 
 
 @pytest.mark.parametrize("start", ["1", "8", "16", "64", "70"])
 def test_bench_goes_through_the_change_of_precision(start):
-    out = json.loads(answer("bench", "smollm2", "--prefill", "64", "--decode", "16", "--json",
+    out = json.loads(answer("bench", "smollm2", "--prefill", "64", "--depth", "64", "--decode", "16", "--json",
                             "--kv-quant", "8", "--kv-start", start))
     assert out["prefill_tok_s"] > 0 and out["decode_tok_s"] > 0
 
@@ -364,7 +374,7 @@ def test_the_help_of_a_command_reads_well(command):
     ["run", LLAMA, "hi", "--temperature", "hot"], ["run", LLAMA, "hi", "--temperature", "-1"],
     ["run", LLAMA, "hi", "--seed", "-1"], ["run", LLAMA, "hi", "--threads", "99999"],
     ["run", LLAMA, "one", "two"], ["serve", "--port", "70000"], ["serve", "--host"],
-    ["bench", LLAMA, "--prefill", "0"], ["bench", LLAMA, "--context-tokens", "8"],
+    ["bench", LLAMA, "--batch", "0"], ["bench", LLAMA, "--context-tokens", "8"],
     ["logits", LLAMA, "--ids", "x", "--out", "y", "--chunk", "0"],
     ["run", LLAMA, "hi", "--kv-dtype", "int8"], ["ls", "--frobnicate"],
     *[[command, "--frobnicate"] for command in COMMANDS],

@@ -9,7 +9,7 @@ namespace cohort::kernels::cpu {
 ///   thread  one kernel at a time (the MLX stream thread, or a test)
 class Cpu {
  public:
-  /// `threads` <= 0: one per core that this process may use.
+  /// `threads` <= 0: one for each of the usable_cores().
   explicit Cpu(int threads, const Kernels& kernels = best_kernels());
 
   ThreadPool& pool() { return pool_; }
@@ -18,10 +18,13 @@ class Cpu {
   std::byte* step_scratch(size_t bytes) { return at_least(step_scratch_, bytes); }
   /// The same for a layer, whose steps need some, too.
   std::byte* layer_scratch(size_t bytes) { return at_least(layer_scratch_, bytes); }
-  /// Gives both back.
+  /// The same for a run of layers.
+  std::byte* forward_scratch(size_t bytes) { return at_least(forward_scratch_, bytes); }
+  /// Gives all of it back.
   void release_memory() {
     step_scratch_ = {};
     layer_scratch_ = {};
+    forward_scratch_ = {};
   }
 
  private:
@@ -29,7 +32,7 @@ class Cpu {
 
   ThreadPool pool_;
   const Kernels& kernels_;
-  AlignedBuffer step_scratch_, layer_scratch_;
+  AlignedBuffer step_scratch_, layer_scratch_, forward_scratch_;
 };
 
 /// Hands out aligned pieces of one scratch buffer. Declare the pieces, then `bind` once.
