@@ -1,11 +1,13 @@
 // How long one decode step of attention takes for each encoding of keys and values, alternating:
 //   build/release/bench/attention [TOKENS] [HEADS KV_HEADS HEAD_DIM]     (default 4096 9 3 64)
-// Prints one line of JSON: per encoding microseconds (median), its ratio to bf16, bytes per token.
+// Prints one line of JSON: per encoding microseconds (median), its ratio to bf16, bytes per token,
+// and how many times as long it takes as the threads need to read the same blocks and do nothing.
 // Thirty caches take turns, as the layers of a model do, so that nothing stays in the processor's.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -28,6 +30,23 @@ constexpr Encoding kEncodings[] = {
     {"4", affine_kv(4, 64)},  {"k8v8", turbo_kv(8, 8)}, {"k8v4", turbo_kv(8, 4)},
     {"k8v3", turbo_kv(8, 3)}, {"k4v3", turbo_kv(4, 3)}, {"k5v5", turbo_kv(5, 5)},
 };
+
+/// Streams through memory with loads as wide as there are.
+#if defined(COHORT_X86_KERNELS)
+[[gnu::target_clones("arch=x86-64-v4", "default")]]
+#endif
+uint64_t read_all(const std::byte* data, size_t bytes) {
+  using Wide [[gnu::vector_size(64)]] = uint64_t;
+  const auto* wide = reinterpret_cast<const Wide*>(data);
+  Wide sums[4] = {};
+  for (size_t i = 0; i + 4 <= bytes / sizeof(Wide); i += 4) {
+    for (int j = 0; j < 4; ++j) sums[j] ^= wide[i + j];
+  }
+  const Wide all = sums[0] ^ sums[1] ^ sums[2] ^ sums[3];
+  uint64_t sum = 0;
+  for (int i = 0; i < 8; ++i) sum ^= all[i];
+  return sum;
+}
 
 /// The caches of all layers, filled with random tokens.
 class Caches {
@@ -58,18 +77,33 @@ class Caches {
   }
 
   /// Microseconds of a step over all layers, each.
-  double run(Cpu& cpu, const AttentionStep& step, int tokens, const float* qkv, float* out) {
-    const auto start = std::chrono::steady_clock::now();
-    for (const auto& blocks : layers_) {
+  double attend(Cpu& cpu, const AttentionStep& step, int tokens, const float* qkv, float* out) {
+    return time_layers([&](const std::vector<std::byte*>& blocks) {
       const AttentionRow row{0, 1, tokens, {geometry_.encoding, blocks.data()}};
       attention(cpu, step, {&row, 1}, qkv, out);
-    }
-    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-    return time.count() / kLayers;
+    });
+  }
+  /// The same for reading their blocks, as many at a time as a segment has.
+  double read(Cpu& cpu) {
+    std::atomic<uint64_t> sum = 0;
+    return time_layers([&](const std::vector<std::byte*>& blocks) {
+      cpu.pool().parallel_for((blocks.size() - 1) / kSegmentBlocks + 1, [&](size_t i) {
+        const size_t count = std::min(blocks.size() - i * kSegmentBlocks, size_t{kSegmentBlocks});
+        sum ^= read_all(blocks[i * kSegmentBlocks], count * geometry_.block_bytes());
+      });
+    });
   }
   size_t bytes_per_token() const { return geometry_.bytes_per_token(); }
 
  private:
+  template <class Run>
+  double time_layers(Run run) {
+    const auto start = std::chrono::steady_clock::now();
+    for (const auto& blocks : layers_) run(blocks);
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+    return time.count() / kLayers;
+  }
+
   KvGeometry geometry_;
   AlignedBuffer memory_;
   std::vector<std::vector<std::byte*>> layers_;
@@ -95,11 +129,12 @@ void run(int tokens, int heads, int kv_heads, int head_dim) {
     encodings.push_back(e);
     caches.emplace_back(step, e.encoding, tokens);
   }
-  std::vector<std::vector<double>> times(caches.size());
+  std::vector<std::vector<double>> times(caches.size()), reads(caches.size());
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < caches.size(); ++i) {
-      times[i].push_back(caches[i].run(cpu, step, tokens, qkv.data(), out.data()));
+      times[i].push_back(caches[i].attend(cpu, step, tokens, qkv.data(), out.data()));
     }
+    for (size_t i = 0; i < caches.size(); ++i) reads[i].push_back(caches[i].read(cpu));
   }
   fmt::print(
       "{{\"tokens\": {}, \"heads\": {}, \"kv_heads\": {}, \"head_dim\": {}, \"threads\": {}, "
@@ -109,8 +144,11 @@ void run(int tokens, int heads, int kv_heads, int head_dim) {
     std::vector<double> ratios;
     for (int round = 0; round < kRounds; ++round)
       ratios.push_back(times[i][round] / times[0][round]);
-    fmt::print(", \"{}\": {{\"us\": {:.1f}, \"ratio\": {:.2f}, \"bytes_per_token\": {}}}",
-               encodings[i].name, median(times[i]), median(ratios), caches[i].bytes_per_token());
+    const double us = median(times[i]), read_us = median(reads[i]);
+    fmt::print(
+        ", \"{}\": {{\"us\": {:.1f}, \"ratio\": {:.2f}, \"bytes_per_token\": {}, "
+        "\"read_us\": {:.1f}, \"to_read\": {:.2f}}}",
+        encodings[i].name, us, median(ratios), caches[i].bytes_per_token(), read_us, us / read_us);
   }
   fmt::print("}}\n");
 }

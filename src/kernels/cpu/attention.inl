@@ -4,17 +4,70 @@
 // channels of a token; either as they are, or as codes of which a whole group shares a scale. Then
 // sums run over codes and meet the scales once per group.
 
+/// Where a kv head keeps what in a block: the same for all blocks of a tile.
+struct KvPlaces {
+  explicit KvPlaces(const KvGeometry& geometry)
+      : head_dim(geometry.head_dim),
+        group(geometry.coded() ? geometry.encoding.group : head_dim),
+        groups(geometry.groups()),
+        value_stride(geometry.value_stride()),
+        values_at(geometry.values_at()),
+        value_row_bytes(geometry.value_row_bytes()),
+        scales_at(geometry.scales_at(0)),
+        scale_bytes(geometry.scale_bytes()),
+        head_bytes(geometry.head_bytes()) {}
+
+  int head_dim, group, groups, value_stride;
+  size_t values_at, value_row_bytes, scales_at, scale_bytes, head_bytes;
+};
+
 /// One kv head of one block.
 struct KvHead {
-  const KvGeometry& geometry;
+  const KvPlaces& places;
   const std::byte* data;
+  const std::byte* next;  // the same of the block that follows
 
-  const std::byte* values() const { return data + geometry.values_at(); }
+  const std::byte* values() const { return data + places.values_at; }
   /// The scales of 64 tokens.
   const std::byte* scales(KvScales array, int group) const {
-    return data + geometry.scales_at(array) + static_cast<size_t>(group) * kBlockTokens * 2;
+    return data + places.scales_at + array * places.scale_bytes +
+           static_cast<size_t>(group) * kBlockTokens * 2;
   }
 };
+
+inline void prefetch(const std::byte* p) {
+  __builtin_prefetch(p, 0, 2);  // to the second level: the first is too small for a block more
+}
+
+/// Fetches what the next block has there as fast as this block is read: what reads memory ahead by
+/// itself starts anew at each of these short pieces.
+struct Ahead {
+  const std::byte* at;
+  template <int bytes>
+  void advance() {
+    for (int line = 0; line < bytes; line += 64) prefetch(at + line);
+    at += bytes;
+  }
+};
+
+/// The table that makes codes numbers.
+struct Numbers {
+  explicit constexpr Numbers(int bits) {
+    for (int i = 0; i < 16; ++i) table[i] = static_cast<float>(i % (1 << bits));
+  }
+  float table[16] = {};
+};
+
+/// The sixteen codes of a little-endian bit stream.
+template <int bits>
+inline F code_floats(const std::byte* stream) {
+  if constexpr (bits <= kBitsByTable) {
+    static constexpr Numbers kNumbers(bits);
+    return lookup<bits>(stream, kNumbers.table);
+  } else {
+    return to_float(unpack<bits>(stream));
+  }
+}
 
 #include "kernels/cpu/encodings/affine.inl"
 #include "kernels/cpu/encodings/dense.inl"
@@ -35,36 +88,36 @@ template <class Keys, int QT>
 void block_scores(const KvHead& head, const float* const* queries, const float* const* group_sums,
                   float* scores) {
   constexpr int PT = kParts<QT>;
-  const int dim = head.geometry.head_dim;
-  const int group = Keys::kCoded ? head.geometry.encoding.group : dim;
-  const auto dots = [&](int first, int begin) {
+  const int dim = head.places.head_dim, group = head.places.group;
+  Ahead ahead{head.next};
+  const auto dots = [&](int first, int g) {
     F acc[QT][PT];
     COHORT_EACH_QUERY(i) {
       COHORT_EACH_PART(p) acc[i][p] = set1(0);
     }
-    for (int d = begin; d < begin + group; ++d) {
+    for (int d = g * group; d < (g + 1) * group; ++d) {
       F k[PT];
       COHORT_EACH_PART(p) k[p] = Keys::read(head, (first + p) * dim + d);
+      ahead.advance<PT * 2 * Keys::kBits>();
       COHORT_EACH_QUERY(i) {
         const F q = set1(queries[i][d]);
         COHORT_EACH_PART(p) acc[i][p] = fma(k[p], q, acc[i][p]);
       }
     }
     COHORT_EACH_PART(p) {
-      COHORT_EACH_QUERY(i) {
-        float* to = scores + i * 64 + (first + p) * 16;
-        if constexpr (Keys::kCoded) {
-          const int g = begin / group;
-          const F sum = set1(group_sums[i][g]), before = begin == 0 ? set1(0) : load(to);
-          store(to, Keys::add_group(head, g, first + p, acc[i][p], sum, before));
-        } else {
-          store(to, acc[i][p]);
+      float* to = scores + (first + p) * 16;
+      if constexpr (Keys::kCoded) {
+        const Keys scales(head, g, first + p);
+        COHORT_EACH_QUERY(i) {
+          const F before = g == 0 ? set1(0) : load(to + i * 64);
+          acc[i][p] = scales.add_group(acc[i][p], set1(group_sums[i][g]), before);
         }
       }
+      COHORT_EACH_QUERY(i) store(to + i * 64, acc[i][p]);
     }
   };
-  for (int begin = 0; begin < dim; begin += group) {
-    for (int first = 0; first < 4; first += PT) dots(first, begin);
+  for (int g = 0; g * group < dim; ++g) {
+    for (int first = 0; first < 4; first += PT) dots(first, g);
   }
 }
 
@@ -81,7 +134,7 @@ inline float softmax_step(float* scores, int begin, int end, float* state) {
   const F shift = set1(new_max);
   for (F& part : s) part = exp_lanes(sub(part, shift));
   for (int part = 0; part < 4; ++part) store(scores + part * 16, s[part]);
-  const float correction = exp_lanes_scalar(state[0] - new_max);
+  const float correction = new_max == state[0] ? 1.0f : exp_lanes_scalar(state[0] - new_max);
   state[0] = new_max;
   state[1] = state[1] * correction + sum_lanes(add(add(s[0], s[1]), add(s[2], s[3])));
   return correction;
@@ -99,7 +152,8 @@ struct ValueSum {
 /// PT * 16 channels from `channel` on: output = output * correction + offset + sum of
 /// weight * value, in key order.
 template <class Values, int QT, int PT>
-void accumulate_values(const KvHead& head, int channel, const ValueSum& sum) {
+void accumulate_values(const KvHead& head, int channel, const ValueSum& sum, Ahead& ahead_so_far) {
+  Ahead ahead = ahead_so_far;  // in a register
   F acc[QT][PT];
   COHORT_EACH_QUERY(i) {
     COHORT_EACH_PART(p) {
@@ -108,11 +162,12 @@ void accumulate_values(const KvHead& head, int channel, const ValueSum& sum) {
     }
   }
   const Values values(head);
-  const size_t row_bytes = head.geometry.value_row_bytes();
+  const size_t row_bytes = head.places.value_row_bytes;
   const std::byte* row = head.values() + sum.begin * row_bytes;
   for (int key = sum.begin; key < sum.end; ++key, row += row_bytes) {
     F v[PT];
     COHORT_EACH_PART(p) v[p] = values.read(row, channel / 16 + p);
+    ahead.advance<PT * 2 * Values::kBits>();
     COHORT_EACH_QUERY(i) {
       const F w = set1(sum.weights[i * 64 + key]);
       COHORT_EACH_PART(p) acc[i][p] = fma(w, v[p], acc[i][p]);
@@ -121,33 +176,36 @@ void accumulate_values(const KvHead& head, int channel, const ValueSum& sum) {
   COHORT_EACH_QUERY(i) {
     COHORT_EACH_PART(p) store(sum.outputs[i] + channel + 16 * p, acc[i][p]);
   }
+  ahead_so_far = ahead;
 }
 
 template <class Values, int QT>
-void accumulate_channels(const KvHead& head, int begin, int end, const ValueSum& sum) {
+void accumulate_channels(const KvHead& head, int begin, int end, const ValueSum& sum,
+                         Ahead& ahead) {
   int d = begin;
   if constexpr (kParts<QT> >= 4) {
-    for (; d + 64 <= end; d += 64) accumulate_values<Values, QT, 4>(head, d, sum);
+    for (; d + 64 <= end; d += 64) accumulate_values<Values, QT, 4>(head, d, sum, ahead);
   }
   if constexpr (kParts<QT> >= 2) {
-    for (; d + 32 <= end; d += 32) accumulate_values<Values, QT, 2>(head, d, sum);
+    for (; d + 32 <= end; d += 32) accumulate_values<Values, QT, 2>(head, d, sum, ahead);
   }
-  for (; d < end; d += 16) accumulate_values<Values, QT, 1>(head, d, sum);
+  for (; d < end; d += 16) accumulate_values<Values, QT, 1>(head, d, sum, ahead);
 }
 
 template <class Values, int QT>
 void block_values(const KvHead& head, const ValueSum& sum) {
+  Ahead ahead{head.next + head.places.values_at};
   if constexpr (!Values::kCoded) {
-    accumulate_channels<Values, QT>(head, 0, head.geometry.value_stride(), sum);
+    accumulate_channels<Values, QT>(head, 0, head.places.value_stride, sum, ahead);
   } else {
-    const int group = head.geometry.encoding.group;
-    for (int g = 0; g < head.geometry.groups(); ++g) {
+    const int group = head.places.group;
+    for (int g = 0; g < head.places.groups; ++g) {
       float weights[QT * 64], offsets[QT];
       for (int i = 0; i < QT; ++i) {
         offsets[i] = Values::scale_weights(head, g, sum.weights + i * 64, weights + i * 64);
       }
       const ValueSum scaled{sum.begin, sum.end, weights, sum.corrections, offsets, sum.outputs};
-      accumulate_channels<Values, QT>(head, g * group, (g + 1) * group, scaled);
+      accumulate_channels<Values, QT>(head, g * group, (g + 1) * group, scaled, ahead);
     }
   }
 }
@@ -198,6 +256,7 @@ constexpr ValueKernels kValueKernels[] = {
 /// What stays the same over the blocks of a tile.
 struct AttendWork {
   const AttendTile& tile;
+  KvPlaces places;
   const KeyKernels* keys;
   const ValueKernels* values;
   float group_sums[4][kMaxHeadDim / 32];  // of the queries
@@ -207,7 +266,12 @@ struct AttendWork {
 inline void attend_block(const AttendWork& work, int64_t block, int first, int count, int begin,
                          int end) {
   const AttendTile& t = work.tile;
-  const KvHead head{t.geometry, t.blocks[block] + t.kv_head * t.geometry.head_bytes()};
+  const size_t at = t.kv_head * work.places.head_bytes;
+  const int64_t next = block + 1 < t.last_block ? block + 1 : block;
+  const KvHead head{work.places, t.blocks[block] + at, t.blocks[next] + at};
+  for (size_t line = work.places.scales_at; line < work.places.head_bytes; line += 64) {
+    prefetch(head.next + line);
+  }
   const float* sums[4];
   float* outputs[4];
   float corrections[4];
@@ -224,7 +288,7 @@ inline void attend_block(const AttendWork& work, int64_t block, int first, int c
 
 inline AttendWork attend_work(const AttendTile& tile) {
   const KvEncoding& encoding = tile.geometry.encoding;
-  AttendWork work{tile, kKeyKernels, kValueKernels, {}};
+  AttendWork work{tile, KvPlaces(tile.geometry), kKeyKernels, kValueKernels, {}};
   while (work.keys->kind != encoding.kind || work.keys->bits != encoding.key_bits) ++work.keys;
   while (work.values->kind != encoding.kind || work.values->bits != encoding.value_bits) {
     ++work.values;

@@ -3,21 +3,17 @@
 // a lane's operations are in source order, sums across lanes use sum_lanes, contraction is off.
 
 inline float sum_lanes(F a) {
-  float v[16];
-  store(v, a);
-  for (int width = 8; width >= 1; width /= 2) {
-    for (int i = 0; i < width; ++i) v[i] += v[i + width];
-  }
-  return v[0];
+  a = add(a, down<8>(a));
+  a = add(a, down<4>(a));
+  a = add(a, down<2>(a));
+  return first_lane(add(a, down<1>(a)));
 }
 
 inline float max_lanes(F a) {
-  float v[16];
-  store(v, a);
-  for (int width = 8; width >= 1; width /= 2) {
-    for (int i = 0; i < width; ++i) v[i] = v[i + width] > v[i] ? v[i + width] : v[i];
-  }
-  return v[0];
+  a = max(down<8>(a), a);
+  a = max(down<4>(a), a);
+  a = max(down<2>(a), a);
+  return first_lane(max(down<1>(a), a));
 }
 
 /// exp for x <= 88; 0 below -87. Relative error < 2e-7; exp(0) is exactly 1.
@@ -36,9 +32,7 @@ inline F exp_lanes(F x) {
 }
 
 inline float exp_lanes_scalar(float x) {
-  float v[16];
-  store(v, exp_lanes(set1(x)));
-  return v[0];
+  return first_lane(exp_lanes(set1(x)));
 }
 
 /// Loads 16 floats, or fewer and zeros at the end of an array.

@@ -54,6 +54,17 @@ inline F scale_by_power(F value, F n) {
   return {scale_half(value.a, n.a), scale_half(value.b, n.b)};
 }
 
+/// Lane i of the first n is lane i + n, for n of 8, 4, 2 and 1.
+template <int n>
+inline F down(F x) {
+  if constexpr (n == 8) return {x.b, x.a};
+  if constexpr (n == 4) return {_mm256_permute2f128_ps(x.a, x.a, 1), x.b};
+  return {_mm256_permute_ps(x.a, n == 2 ? 0x4e : 0xb1), x.b};
+}
+inline float first_lane(F x) {
+  return _mm256_cvtss_f32(x.a);
+}
+
 inline __m256 widen_bf16(const void* p) {
   const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));

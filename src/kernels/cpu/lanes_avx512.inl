@@ -49,6 +49,17 @@ inline F scale_by_power(F value, F n) {
   return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(value.v), shifted))};
 }
 
+/// Lane i of the first n is lane i + n, for n of 8, 4, 2 and 1.
+template <int n>
+inline F down(F a) {
+  if constexpr (n == 8) return {_mm512_shuffle_f32x4(a.v, a.v, 0x4e)};
+  if constexpr (n == 4) return {_mm512_shuffle_f32x4(a.v, a.v, 0xb1)};
+  return {_mm512_permute_ps(a.v, n == 2 ? 0x4e : 0xb1)};
+}
+inline float first_lane(F a) {
+  return _mm512_cvtss_f32(a.v);
+}
+
 inline F load_bf16(const void* p) {
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};

@@ -62,6 +62,19 @@ inline F scale_by_power(F value, F n) {
   });
 }
 
+/// Lane i of the first n is lane i + n, for n of 8, 4, 2 and 1.
+template <int n>
+inline F down(F a) {
+  if constexpr (n >= 4) {
+    return {{a.v[n / 4], a.v[(n / 4 + 1) % 4], a.v[2], a.v[3]}};
+  } else {
+    return {{vextq_f32(a.v[0], a.v[0], n), a.v[1], a.v[2], a.v[3]}};
+  }
+}
+inline float first_lane(F a) {
+  return vgetq_lane_f32(a.v[0], 0);
+}
+
 inline F load_bf16(const void* p) {
   const auto* bits = static_cast<const uint16_t*>(p);
   return each<F>(

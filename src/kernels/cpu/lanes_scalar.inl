@@ -66,6 +66,15 @@ inline F scale_by_power(F value, F n) {
   });
 }
 
+/// Lane i of the first n is lane i + n, for n of 8, 4, 2 and 1.
+template <int n>
+inline F down(F a) {
+  return each([&](int i) { return a.v[(i + n) % 16]; });
+}
+inline float first_lane(F a) {
+  return a.v[0];
+}
+
 inline F load_bf16(const void* p) {
   const auto* bits = static_cast<const uint16_t*>(p);
   return each([&](int i) { return bf16_to_f32(bits[i]); });

@@ -32,6 +32,8 @@ namespace {
 constexpr int kRowBlock = 4, kTileBlock = 1;
 // Sums of sixteen lanes side by side: so many keep the pipes busy, no more than so many pay.
 constexpr int kBusySums = 2, kMostSums = 4;
+// Codes of at most so many bits become floats by a table.
+constexpr int kBitsByTable = 0;
 
 constexpr int kDotLess = 0;
 template <int lane>

@@ -20,6 +20,8 @@ namespace {
 // As the other sets say it: nothing side by side, which is as fast here and much less code.
 constexpr int kRowBlock = 1, kTileBlock = 1;
 constexpr int kBusySums = 1, kMostSums = 1;
+// Codes of at most so many bits become floats by a table.
+constexpr int kBitsByTable = 0;
 
 #include "kernels/cpu/lanes_scalar.inl"
 

@@ -7,13 +7,16 @@ struct AffineKeys {
   static constexpr bool kCoded = true;
   static constexpr int kBits = bits;
   static F read(const KvHead& head, int stream) {
-    return to_float(unpack<bits>(head.data + static_cast<ptrdiff_t>(stream) * 2 * bits));
+    return code_floats<bits>(head.data + static_cast<ptrdiff_t>(stream) * 2 * bits);
   }
-  static F add_group(const KvHead& head, int group, int part, F dot, F query_sum, F before) {
-    const F scale = load_bf16(head.scales(kKeyScales, group) + part * 32);
-    const F bias = load_bf16(head.scales(kKeyOffsets, group) + part * 32);
+  AffineKeys(const KvHead& head, int group, int part)
+      : scale(load_bf16(head.scales(kKeyScales, group) + part * 32)),
+        bias(load_bf16(head.scales(kKeyOffsets, group) + part * 32)) {}
+  F add_group(F dot, F query_sum, F before) const {
     return fma(scale, dot, fma(bias, query_sum, before));
   }
+
+  F scale, bias;
 };
 
 /// weight * scale, and 0 for tokens without weight: their slots may hold anything.
@@ -27,7 +30,7 @@ struct AffineValues {
   static constexpr bool kCoded = true;
   static constexpr int kBits = bits;
   static F read(const std::byte* row, int part) {
-    return to_float(unpack<bits>(row + static_cast<ptrdiff_t>(part) * 2 * bits));
+    return code_floats<bits>(row + static_cast<ptrdiff_t>(part) * 2 * bits);
   }
   /// Fills scaled[64]; returns the sum of weight * bias.
   static float scale_weights(const KvHead& head, int group, const float* weights, float* scaled) {

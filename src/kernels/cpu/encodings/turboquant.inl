@@ -5,14 +5,18 @@ struct TurboKeyCodes {
   static constexpr bool kCoded = true;
   static constexpr int kBits = bits;
   static F read(const KvHead& head, int stream) {
-    return to_float(unpack<bits>(head.data + static_cast<ptrdiff_t>(stream) * 2 * bits));
+    return code_floats<bits>(head.data + static_cast<ptrdiff_t>(stream) * 2 * bits);
   }
-  static F add_group(const KvHead& head, int group, int part, F dot, F query_sum, F before) {
-    const F scale = load_f16(head.scales(kKeyScales, group) + part * 32);
-    F zero = load_f16(head.scales(kKeyOffsets, group) + part * 32);
+  TurboKeyCodes(const KvHead& head, int group, int part)
+      : scale(load_f16(head.scales(kKeyScales, group) + part * 32)),
+        zero(load_f16(head.scales(kKeyOffsets, group) + part * 32)) {
     if constexpr (bits == 8) zero = sub(zero, set1(128));  // codes of 8 bits are stored plus 128
+  }
+  F add_group(F dot, F query_sum, F before) const {
     return fma(scale, fma(zero, query_sum, dot), before);
   }
+
+  F scale, zero;
 };
 
 template <int bits>
