@@ -99,6 +99,9 @@ struct Kernels {
   /// begins a panel.
   void (*matmul_int)(const PackedMatrix& matrix, TileSpan tiles, const QuantizedRows& x, int first,
                      int count, float* out, ptrdiff_t stride);
+  /// Fills `opened`, of opened_layout(matrix.layout), with the tiles: dearer to read once, cheaper
+  /// to read again for every eight rows.
+  void (*open_tiles)(const PackedMatrix& matrix, TileSpan tiles, const PackedMatrix& opened);
   void (*matmul_f32)(const PackedMatrix& matrix, TileSpan tiles, const float* x, ptrdiff_t x_stride,
                      int first, int count, float* out, ptrdiff_t stride);
   /// out[i] = activation(gate[i]) * up[i]

@@ -282,6 +282,33 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
   });
 }
 
+/// Codes to a byte each and scales to f32.
+template <class C, class S, int kParts>
+void open_groups(const PackedMatrix& m, TileSpan tiles, const PackedMatrix& opened) {
+  const int vectors = kParts + (m.layout.has_min ? 1 : 0);
+  for (int t = 0; t < tiles.count; ++t) {
+    const std::byte* from = m.tile(tiles.first + t);
+    std::byte* to = opened.data + t * opened.tile_bytes();
+    for (int g = 0; g < m.groups(); ++g, from += m.group_bytes(), to += opened.group_bytes()) {
+      COHORT_UNROLLED
+      for (int j = 0; j < 8; ++j) {
+        const Codes codes = C::vector(from, j);
+        std::memcpy(to + j * sizeof(Codes), &codes, sizeof(Codes));
+      }
+      auto* scales = reinterpret_cast<float*>(to + CodesU8::kBytes);
+      for (int i = 0; i < vectors; ++i) {
+        store(scales + i * kTileRows, S::read(from + C::kBytes + i * S::kBytes));
+      }
+    }
+  }
+}
+
+void open_tiles(const PackedMatrix& m, TileSpan tiles, const PackedMatrix& opened) {
+  with_layout(m, [&](auto codes, auto scale, auto parts) {
+    open_groups<decltype(codes), decltype(scale), parts()>(m, tiles, opened);
+  });
+}
+
 /// The exact path: weights dequantized to f32, one fma per input in order.
 template <class C, class S, int kParts, int MB>
 void f32_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_stride, float* out,
@@ -412,6 +439,6 @@ void exp_shifted(const float* x, float shift, float factor, int64_t n, float* ou
 #include "kernels/cpu/attention.inl"
 
 constexpr Kernels table(const char* name) {
-  return {name, rms_norm, quantize, matmul_int, matmul_f32, gate,
-          rope, attend,   merge,    argmax,     exp_shifted};
+  return {name, rms_norm, quantize, matmul_int, open_tiles, matmul_f32,
+          gate, rope,     attend,   merge,      argmax,     exp_shifted};
 }

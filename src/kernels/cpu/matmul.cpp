@@ -5,7 +5,8 @@
 namespace cohort::kernels::cpu {
 namespace {
 
-constexpr int kRowsPerItem = 8 * kPanelRows;  // x rows of an item stay in L2 while its tiles pass by
+constexpr int kRowsPerItem =
+    8 * kPanelRows;  // x rows of an item stay in L2 while its tiles pass by
 constexpr int kTilesTogether = 2;
 constexpr int kColumns = kTilesTogether * kTileRows;  // of what is computed at a time
 
@@ -59,12 +60,29 @@ struct OutputTiles {
   int columns;
 };
 
+constexpr int kRowsToOpen = 32;  // repay that a tile is opened first
+
+/// Multiplies quantized rows with two tiles.
+void multiply_integers(const Kernels& k, const PackedMatrix& m, TileSpan tiles,
+                       const QuantizedRows& x, int first, int count, float* y) {
+  if (count < kRowsToOpen || m.layout.code == CodeType::kU8) {
+    return k.matmul_int(m, tiles, x, first, count, y, kColumns);
+  }
+  PackedMatrix opened{
+      .rows = kColumns, .cols = m.cols, .layout = opened_layout(m.layout), .data = nullptr};
+  thread_local AlignedBuffer room;
+  if (room.size() < opened.total_bytes()) room = AlignedBuffer(opened.total_bytes());
+  opened.data = room.data();
+  k.open_tiles(m, tiles, opened);
+  k.matmul_int(opened, {0, tiles.count}, x, first, count, y, kColumns);
+}
+
 /// Multiplies and adds the bias: y[count][kColumns].
 void multiply(Cpu& cpu, const MatmulStep& step, const Input& input, size_t matrix,
               const OutputTiles& t, int first, int count, float* y) {
   const PackedMatrix& m = *step.matrices[matrix];
   if (wants_integers(step, m)) {
-    cpu.kernels().matmul_int(m, t.tiles, input.quantized, first, count, y, kColumns);
+    multiply_integers(cpu.kernels(), m, t.tiles, input.quantized, first, count, y);
   } else {
     cpu.kernels().matmul_f32(m, t.tiles, input.f32, step.cols(), first, count, y, kColumns);
   }

@@ -66,6 +66,14 @@ struct QuantLayout {
   int group = 32;  // 16 or 32
 };
 
+/// The layout that kernels read fastest: a byte a code, scales in f32. The same weights, bit for
+/// bit.
+inline QuantLayout opened_layout(QuantLayout layout) {
+  layout.code = CodeType::kU8;
+  layout.scale = ScaleType::kF32;
+  return layout;
+}
+
 /// A weight matrix in the one layout that the CPU kernels read.
 ///   layout  tiles of 16 rows, lanes interleaved, so that a kernel never sums across lanes:
 ///           quantized  [tiles][groups of 32]{ codes, scales[32 / group][16], mins[16]? }
