@@ -72,7 +72,7 @@ void decode_q8_0(const std::byte* row, int64_t group, DecodedGroup& out) {
 }
 
 /// The 6-bit scale and min of sub-block `j` (0..7), packed in 12 bytes.
-void k_scale_min(const uint8_t* packed, int j, float& scale, float& min) {
+void k_scale_min(const uint8_t* packed, int j, DecodedGroup& out) {
   int s, m;
   if (j < 4) {
     s = packed[j] & 63;
@@ -81,16 +81,20 @@ void k_scale_min(const uint8_t* packed, int j, float& scale, float& min) {
     s = (packed[j + 4] & 15) | ((packed[j - 4] >> 6) << 4);
     m = (packed[j + 4] >> 4) | ((packed[j] >> 6) << 4);
   }
-  scale = static_cast<float>(s);
-  min = static_cast<float>(m);
+  set_scale(out, static_cast<float>(s), static_cast<float>(-m));
+}
+
+/// What follows d and dmin, whose products with scales and mins are exact in f32.
+void set_factors(DecodedGroup& out, float d, float dmin) {
+  out.factor = d;
+  out.min_factor = dmin;
 }
 
 void decode_q4_k(const std::byte* row, int64_t group, DecodedGroup& out) {
   const uint8_t* b = block_at(row, group / 8, 144);  // d, dmin, 12 scale bytes, 128 nibble bytes
   const int j = static_cast<int>(group % 8);
-  float scale, min;
-  k_scale_min(b + 4, j, scale, min);
-  set_scale(out, half_at(b) * scale, -(half_at(b + 2) * min));
+  k_scale_min(b + 4, j, out);
+  set_factors(out, half_at(b), half_at(b + 2));
   const uint8_t* nibbles = b + 16 + (j / 2) * 32;
   for (int i = 0; i < 32; ++i) {
     out.codes[i] = static_cast<uint8_t>(j % 2 == 0 ? nibbles[i] & 15 : nibbles[i] >> 4);
@@ -100,9 +104,8 @@ void decode_q4_k(const std::byte* row, int64_t group, DecodedGroup& out) {
 void decode_q5_k(const std::byte* row, int64_t group, DecodedGroup& out) {
   const uint8_t* b = block_at(row, group / 8, 176);  // d, dmin, 12 scales, 32 high, 128 nibbles
   const int j = static_cast<int>(group % 8);
-  float scale, min;
-  k_scale_min(b + 4, j, scale, min);
-  set_scale(out, half_at(b) * scale, -(half_at(b + 2) * min));
+  k_scale_min(b + 4, j, out);
+  set_factors(out, half_at(b), half_at(b + 2));
   const uint8_t* high = b + 16;
   const uint8_t* nibbles = b + 48 + (j / 2) * 32;
   for (int i = 0; i < 32; ++i) {
@@ -122,16 +125,15 @@ void decode_q6_k(const std::byte* row, int64_t group, DecodedGroup& out) {
     out.codes[i] = static_cast<uint8_t>(nibble | (((high[i] >> (2 * quarter)) & 3) << 4));
   }
   const auto* scales = reinterpret_cast<const int8_t*>(b + 192) + half * 8 + quarter * 2;
-  const float d = half_at(b + 208);
-  out.scale[0] = d * static_cast<float>(scales[0]);
-  out.scale[1] = d * static_cast<float>(scales[1]);
-  out.min = 0;
+  out.scale[0] = static_cast<float>(scales[0]);
+  out.scale[1] = static_cast<float>(scales[1]);
+  set_factors(out, half_at(b + 208), 0);
 }
 
 constexpr auto kU4 = CodeType::kU4;
 constexpr auto kU8 = CodeType::kU8;
 constexpr auto kF16 = ScaleType::kF16;
-constexpr auto kF32 = ScaleType::kF32;
+constexpr auto kI8 = ScaleType::kI8;
 
 constexpr std::array kFormats{
     BlockFormat{"Q4_0", 32, 18, {kU4, kF16, false, 8, 32}, decode_q4_0},
@@ -139,9 +141,9 @@ constexpr std::array kFormats{
     BlockFormat{"Q5_0", 32, 22, {kU8, kF16, false, 16, 32}, decode_q5_0},
     BlockFormat{"Q5_1", 32, 24, {kU8, kF16, true, 0, 32}, decode_q5_1},
     BlockFormat{"Q8_0", 32, 34, {kU8, kF16, false, 128, 32}, decode_q8_0},
-    BlockFormat{"Q4_K", 256, 144, {kU4, kF32, true, 0, 32}, decode_q4_k},
-    BlockFormat{"Q5_K", 256, 176, {kU8, kF32, true, 0, 32}, decode_q5_k},
-    BlockFormat{"Q6_K", 256, 210, {kU8, kF32, false, 32, 16}, decode_q6_k},
+    BlockFormat{"Q4_K", 256, 144, {kU4, kI8, true, 0, 32}, decode_q4_k},
+    BlockFormat{"Q5_K", 256, 176, {kU8, kI8, true, 0, 32}, decode_q5_k},
+    BlockFormat{"Q6_K", 256, 210, {kU8, kI8, false, 32, 16}, decode_q6_k},
 };
 
 }  // namespace

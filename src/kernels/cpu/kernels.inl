@@ -99,17 +99,28 @@ void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
 
 // ---- matmul ----
 
+// Sixteen scales of a group, or mins, and their factors if they have such.
 struct ScaleF32 {
   static constexpr size_t kBytes = 64;
-  static F read(const std::byte* p) { return load(reinterpret_cast<const float*>(p)); }
+  static F read(const std::byte* p, const std::byte* = nullptr) {
+    return load(reinterpret_cast<const float*>(p));
+  }
 };
 struct ScaleF16 {
   static constexpr size_t kBytes = 32;
-  static F read(const std::byte* p) { return load_f16(p); }
+  static F read(const std::byte* p, const std::byte* = nullptr) { return load_f16(p); }
 };
 struct ScaleBF16 {
   static constexpr size_t kBytes = 32;
-  static F read(const std::byte* p) { return load_bf16(p); }
+  static F read(const std::byte* p, const std::byte* = nullptr) { return load_bf16(p); }
+};
+
+constexpr size_t kMinFactors = kTileRows * 2;  // lie so far behind those of scales
+struct ScaleI8 {
+  static constexpr size_t kBytes = 16;
+  static F read(const std::byte* p, const std::byte* factors) {
+    return mul(to_float(load_signed(p)), load_f16(factors));
+  }
 };
 
 /// Vector j of a group: inputs 4 j to 4 j + 3 of sixteen outputs; for dot4 every code less kLess.
@@ -192,6 +203,8 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
   for (int g = 0; g < groups; ++g, at += panel_rows) {
     COHORT_EACH_TILE(t) prefetch(p[t], C::kBytes + 2 * S::kBytes);
     const int8_t* codes = x.codes + at * kEntry;
+    const std::byte* factors[TB];
+    COHORT_EACH_TILE(t) factors[t] = m.tile(tile + t) + m.factors_at(g);
     COHORT_UNROLLED
     for (int part = 0; part < kParts; ++part) {
       const int begin = part * 8 / kParts, end = (part + 1) * 8 / kParts;
@@ -209,7 +222,7 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
       }
       add_dots<C, kEntry>(p, begin, end, kWide ? codes + kGroup : codes, sums);
       F scales[TB];
-      COHORT_EACH_TILE(t) scales[t] = S::read(p[t] + C::kBytes + part * S::kBytes);
+      COHORT_EACH_TILE(t) scales[t] = S::read(p[t] + C::kBytes + part * S::kBytes, factors[t]);
       COHORT_EACH_ROW(r) {
         const F x_scale = set1(x.scales[at + r]);
         COHORT_EACH_TILE(t) {
@@ -219,7 +232,7 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
     }
     COHORT_EACH_TILE(t) {
       if (has_min) {
-        const F min = S::read(p[t] + C::kBytes + kParts * S::kBytes);
+        const F min = S::read(p[t] + C::kBytes + kParts * S::kBytes, factors[t] + kMinFactors);
         COHORT_EACH_ROW(r) acc[t][r] = fma(min, set1(x.scaled_sums[at + r]), acc[t][r]);
       }
       p[t] += group_bytes;
@@ -257,7 +270,9 @@ void with_layout(const PackedMatrix& m, Run run) {
   const bool u4 = m.layout.code == CodeType::kU4;
   constexpr std::integral_constant<int, 1> kWhole;
   if (m.layout.group == 16) {
-    return run(CodesU8{}, ScaleF32{}, std::integral_constant<int, 2>{});
+    constexpr std::integral_constant<int, 2> kHalves;
+    return m.layout.scale == ScaleType::kI8 ? run(CodesU8{}, ScaleI8{}, kHalves)
+                                            : run(CodesU8{}, ScaleF32{}, kHalves);
   }
   switch (m.layout.scale) {
     case ScaleType::kF32:
@@ -266,6 +281,8 @@ void with_layout(const PackedMatrix& m, Run run) {
       return u4 ? run(CodesU4{}, ScaleF16{}, kWhole) : run(CodesU8{}, ScaleF16{}, kWhole);
     case ScaleType::kBF16:
       return u4 ? run(CodesU4{}, ScaleBF16{}, kWhole) : run(CodesU8{}, ScaleBF16{}, kWhole);
+    case ScaleType::kI8:
+      return u4 ? run(CodesU4{}, ScaleI8{}, kWhole) : run(CodesU8{}, ScaleI8{}, kWhole);
   }
 }
 
@@ -296,8 +313,10 @@ void open_groups(const PackedMatrix& m, TileSpan tiles, const PackedMatrix& open
         std::memcpy(to + j * sizeof(Codes), &codes, sizeof(Codes));
       }
       auto* scales = reinterpret_cast<float*>(to + CodesU8::kBytes);
+      const std::byte* factors = m.tile(tiles.first + t) + m.factors_at(g);
       for (int i = 0; i < vectors; ++i) {
-        store(scales + i * kTileRows, S::read(from + C::kBytes + i * S::kBytes));
+        const std::byte* read = from + C::kBytes + i * S::kBytes;
+        store(scales + i * kTileRows, S::read(read, factors + (i < kParts ? 0 : kMinFactors)));
       }
     }
   }
@@ -319,10 +338,12 @@ void f32_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_strid
   const F zero = set1(static_cast<float>(m.layout.zero));
   for (int g = 0; g < m.groups(); ++g, p += m.group_bytes()) {
     const std::byte* scales = p + C::kBytes;
-    const F min = m.layout.has_min ? S::read(scales + kParts * S::kBytes) : set1(0);
+    const std::byte* factors = m.tile(tile) + m.factors_at(g);
+    const F min =
+        m.layout.has_min ? S::read(scales + kParts * S::kBytes, factors + kMinFactors) : set1(0);
     const int inputs = m.cols - g * kGroup < kGroup ? m.cols - g * kGroup : kGroup;
     for (int k = 0; k < inputs; ++k) {
-      const F scale = S::read(scales + (k * kParts / kGroup) * S::kBytes);
+      const F scale = S::read(scales + (k * kParts / kGroup) * S::kBytes, factors);
       const F weight = fma(scale, sub(to_float(code_at(C::vector(p, k / 4), k % 4)), zero), min);
       COHORT_EACH_ROW(r) acc[r] = fma(weight, set1(x[r * x_stride + g * kGroup + k]), acc[r]);
     }

@@ -77,6 +77,10 @@ inline F load_f16(const void* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
 }
 
+inline I load_signed(const std::byte* p) {  // bytes
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
 inline I set1_i(int32_t x) {
   return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
 }

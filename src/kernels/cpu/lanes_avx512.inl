@@ -68,6 +68,9 @@ inline F load_f16(const void* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
 }
 
+inline I load_signed(const std::byte* p) {  // bytes
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
 inline I set1_i(int32_t x) {
   return {_mm512_set1_epi32(x)};
 }

@@ -85,6 +85,12 @@ inline F load_f16(const void* p) {
   return each<F>([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(bits + 4 * i))); });
 }
 
+inline I load_signed(const std::byte* p) {  // bytes
+  const int8x16_t bytes = vld1q_s8(reinterpret_cast<const int8_t*>(p));
+  const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
+  return {{vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)),
+           vmovl_s16(vget_low_s16(high)), vmovl_s16(vget_high_s16(high))}};
+}
 inline I set1_i(int32_t x) {
   return each<I>([&](int) { return vdupq_n_s32(x); });
 }

@@ -84,6 +84,11 @@ inline F load_f16(const void* p) {
   return each([&](int i) { return f16_to_f32(bits[i]); });
 }
 
+inline I load_signed(const std::byte* p) {  // bytes
+  I out;
+  for (int i = 0; i < 16; ++i) out.v[i] = static_cast<int8_t>(p[i]);
+  return out;
+}
 inline I set1_i(int32_t x) {
   I out;
   for (int32_t& lane : out.v) lane = x;

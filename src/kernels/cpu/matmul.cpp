@@ -65,7 +65,8 @@ constexpr int kRowsToOpen = 32;  // repay that a tile is opened first
 /// Multiplies quantized rows with two tiles.
 void multiply_integers(const Kernels& k, const PackedMatrix& m, TileSpan tiles,
                        const QuantizedRows& x, int first, int count, float* y) {
-  if (count < kRowsToOpen || m.layout.code == CodeType::kU8) {
+  const bool open = m.layout.code == CodeType::kU8 && m.layout.scale != ScaleType::kI8;
+  if (open || count < kRowsToOpen) {
     return k.matmul_int(m, tiles, x, first, count, y, kColumns);
   }
   PackedMatrix opened{

@@ -25,6 +25,10 @@ void store_scales(ScaleType type, const float* values, std::byte* out) {
       std::memcpy(out + lane * 4, values + lane, 4);
       continue;
     }
+    if (type == ScaleType::kI8) {
+      out[lane] = static_cast<std::byte>(static_cast<int8_t>(values[lane]));
+      continue;
+    }
     const uint16_t bits =
         type == ScaleType::kF16 ? f32_to_f16(values[lane]) : f32_to_bf16(values[lane]);
     std::memcpy(out + lane * 2, &bits, 2);
@@ -57,6 +61,15 @@ void store_group(const QuantLayout& layout, const DecodedGroup* rows, std::byte*
     for (int lane = 0; lane < kTileRows; ++lane) values[lane] = rows[lane].min;
     store_scales(layout.scale, values, next);
   }
+}
+
+void store_factors(const PackedMatrix& m, const DecodedGroup* rows, std::byte* out) {
+  float values[kTileRows];
+  for (int lane = 0; lane < kTileRows; ++lane) values[lane] = rows[lane].factor;
+  store_scales(ScaleType::kF16, values, out);
+  if (!m.layout.has_min) return;
+  for (int lane = 0; lane < kTileRows; ++lane) values[lane] = rows[lane].min_factor;
+  store_scales(ScaleType::kF16, values, out + kTileRows * 2);
 }
 
 DecodedGroup empty_group(const QuantLayout& layout) {
@@ -123,15 +136,18 @@ PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int 
   PackedMatrix matrix{.rows = rows, .cols = cols, .dense = false, .layout = layout};
   matrix.data = arena.take(matrix.total_bytes());
   pool.parallel_for(static_cast<size_t>(matrix.tiles()), [&](size_t tile) {
-    std::byte* out = matrix.data + tile * matrix.tile_bytes();
+    std::byte* const start = matrix.data + tile * matrix.tile_bytes();
     DecodedGroup group[kTileRows];
-    for (int g = 0; g < matrix.groups(); ++g, out += matrix.group_bytes()) {
+    for (int g = 0; g < matrix.groups(); ++g) {
       for (int lane = 0; lane < kTileRows; ++lane) {
         group[lane] = empty_group(layout);
         const auto row = static_cast<int64_t>(tile) * kTileRows + lane;
         if (row < rows) decode(row, g, group[lane]);
       }
-      store_group(layout, group, out);
+      store_group(layout, group, start + g * matrix.group_bytes());
+      if (matrix.factor_bytes() > 0 && g % kFactorGroups == 0) {
+        store_factors(matrix, group, start + matrix.factors_at(g));
+      }
     }
   });
   return matrix;
@@ -170,20 +186,26 @@ void PackedMatrix::unpack_row(int index, float* out) const {
     }
     return;
   }
+  const std::byte* const start = p;
   const size_t vector_bytes = kTileRows * scale_bytes(layout.scale);
   const int parts = kGroup / layout.group;
   for (int g = 0; g < groups(); ++g, p += group_bytes()) {
     const auto* codes = reinterpret_cast<const uint8_t*>(p);
-    const std::byte* scales = p + code_bytes();
-    const float min =
-        layout.has_min ? load_float(layout.scale, scales + parts * vector_bytes, lane) : 0.0f;
+    // The scale of a part, or the min behind the last one.
+    const auto scale_at = [&](int part) {
+      const float value = load_float(layout.scale, p + code_bytes() + part * vector_bytes, lane);
+      if (layout.scale != ScaleType::kI8) return value;
+      const int factor = part < parts ? lane : kTileRows + lane;
+      return value * load_float(ScaleType::kF16, start + factors_at(g), factor);
+    };
+    const float scales[] = {scale_at(0), scale_at(parts - 1)};
+    const float min = layout.has_min ? scale_at(parts) : 0.0f;
     for (int k = 0; k < kGroup && g * kGroup + k < cols; ++k) {
       const int code = layout.code == CodeType::kU8
                            ? codes[(k / 4) * 64 + lane * 4 + k % 4]
                            : (codes[(k % 16 / 4) * 64 + lane * 4 + k % 4] >> (k < 16 ? 0 : 4)) & 15;
-      const float scale =
-          load_float(layout.scale, scales + (k / layout.group) * vector_bytes, lane);
-      out[g * kGroup + k] = std::fma(scale, static_cast<float>(code - layout.zero), min);
+      out[g * kGroup + k] =
+          std::fma(scales[k / layout.group], static_cast<float>(code - layout.zero), min);
     }
   }
 }
@@ -194,6 +216,7 @@ float load_float(ScaleType type, const std::byte* data, int64_t index) {
     std::memcpy(&value, data + index * 4, 4);
     return value;
   }
+  if (type == ScaleType::kI8) return static_cast<float>(static_cast<int8_t>(data[index]));
   uint16_t bits;
   std::memcpy(&bits, data + index * 2, 2);
   return type == ScaleType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);

@@ -45,7 +45,7 @@ class WeightArena {
 };
 
 enum class CodeType : uint8_t { kU4, kU8, kF32, kF16, kBF16 };
-enum class ScaleType : uint8_t { kF32, kF16, kBF16 };
+enum class ScaleType : uint8_t { kF32, kF16, kBF16, kI8 };  // kI8: times an f16 factor
 
 constexpr int kTileRows = 16;  // outputs side by side in a tile: one SIMD lane each
 constexpr int kGroup = 32;     // inputs that share an activation scale
@@ -53,8 +53,9 @@ constexpr size_t dense_bytes(CodeType type) {
   return type == CodeType::kF32 ? 4 : 2;
 }
 constexpr size_t scale_bytes(ScaleType type) {
-  return type == ScaleType::kF32 ? 4 : 2;
+  return type == ScaleType::kF32 ? 4 : type == ScaleType::kI8 ? 1 : 2;
 }
+constexpr int kFactorGroups = 8;  // share a factor of their scales and one of their mins
 
 /// How a quantized matrix is stored: weight = scale * (code - zero) + min, scale and min per
 /// `group` inputs. Codes wider than 4 bits take a byte.
@@ -76,7 +77,8 @@ inline QuantLayout opened_layout(QuantLayout layout) {
 
 /// A weight matrix in the one layout that the CPU kernels read.
 ///   layout  tiles of 16 rows, lanes interleaved, so that a kernel never sums across lanes:
-///           quantized  [tiles][groups of 32]{ codes, scales[32 / group][16], mins[16]? }
+///           quantized  [tiles]{ [groups of 32]{ codes, scales[32 / group][16], mins[16]? },
+///                      [groups / 8]{ factors[16], min factors[16]? } where scales are kI8 }
 ///                      codes: 8 (u8) or 4 (u4) vectors of 16 rows x 4 consecutive inputs; a u4
 ///                      byte holds input k (low) and k + 16 (high)
 ///           dense      [tiles][cols][16]
@@ -96,22 +98,31 @@ struct PackedMatrix {
     const size_t vectors = static_cast<size_t>(kGroup / layout.group) + (layout.has_min ? 1 : 0);
     return code_bytes() + vectors * kTileRows * scale_bytes(layout.scale);
   }
+  size_t factor_bytes() const {
+    return layout.scale != ScaleType::kI8 ? 0 : (layout.has_min ? 2 : 1) * kTileRows * 2;
+  }
   size_t total_bytes() const { return static_cast<size_t>(tiles()) * tile_bytes(); }
   size_t tile_bytes() const {
     return dense ? static_cast<size_t>(cols) * kTileRows * dense_bytes(element)
-                 : static_cast<size_t>(groups()) * group_bytes();
+                 : factors_at(groups() + kFactorGroups - 1);
   }
   const std::byte* tile(int index) const { return data + index * tile_bytes(); }
+  /// Where the factors of a group are in its tile: behind all groups.
+  size_t factors_at(int group) const {
+    return groups() * group_bytes() + group / kFactorGroups * factor_bytes();
+  }
 
   /// Writes row `index` as f32 to out[cols], with the arithmetic of the exact matmul.
   void unpack_row(int index, float* out) const;
 };
 
-/// 32 weights of one row, decoded: weight = scale[i / group] * (code[i] - zero) + min.
+/// 32 weights of one row, decoded: weight = scale[i / group] * (code[i] - zero) + min. If scales
+/// are kI8, scale and min are whole, to be multiplied by the factors.
 struct DecodedGroup {
   uint8_t codes[kGroup];
   float scale[2];
   float min;
+  float factor, min_factor;  // the same in all groups that share it
 };
 
 /// Decodes inputs [32 * group, 32 * group + 32) of source row `row` into `out`, where every code is
