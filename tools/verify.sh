@@ -36,13 +36,14 @@ configure_and_test() {
 
 # fuzz SECONDS: for each target
 fuzz() {
-  cmake --preset fuzz && cmake --build build/fuzz || return 1
-  local target name
-  for target in build/fuzz/tests/*_fuzz; do
-    name=$(basename "$target" _fuzz)
-    mkdir -p "build/fuzz/found/$name"
-    "$target" -max_total_time="$1" -timeout=10 -rss_limit_mb=1024 \
-      -artifact_prefix="build/fuzz/found/$name/" "build/fuzz/found/$name" "tests/fuzz/corpus/$name" \
+  local target targets=(tests/fuzz/*_fuzz.cpp)
+  targets=("${targets[@]##*/}")
+  targets=("${targets[@]%_fuzz.cpp}")
+  cmake --preset fuzz && cmake --build build/fuzz --target "${targets[@]/%/_fuzz}" || return 1
+  for target in "${targets[@]}"; do
+    mkdir -p "build/fuzz/found/$target"
+    "build/fuzz/tests/${target}_fuzz" -max_total_time="$1" -timeout=10 -rss_limit_mb=1024 \
+      -artifact_prefix="build/fuzz/found/$target/" "build/fuzz/found/$target" "tests/fuzz/corpus/$target" \
       || return 1
   done
 }
