@@ -265,8 +265,8 @@ void refuse_unknown_variables(const Environment& environment) {
   for (const auto& [name, value] : environment) {
     if (!name.starts_with("COHORT_") || name.starts_with(kTestPrefix)) continue;
     if (std::ranges::find(known, name) != known.end()) continue;
-    std::ranges::stable_sort(known, {},
-                             [&](std::string_view other) { return edit_distance(name, other); });
+    std::ranges::stable_sort(
+        known, {}, [&name = name](std::string_view other) { return edit_distance(name, other); });
     known.resize(3);
     fail(ErrorKind::kInvalidRequest, "{}: there is no such variable; the nearest are {}",
          printable(name), fmt::join(known, ", "));
