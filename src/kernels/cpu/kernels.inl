@@ -81,8 +81,9 @@ inline int32_t quantize_half(F x, float inverse, float limit, bool wide, int8_t*
 
 void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
   const float limit = out.wide ? 127.0f * 128.0f : 127.0f;
+  const ptrdiff_t panel_rows = out.panel_rows(row);
   ptrdiff_t at = out.entry(row);
-  for (int g = 0; g < out.groups; ++g, at += out.panel_rows(row)) {
+  for (int g = 0; g < out.groups; ++g, at += panel_rows) {
     const int left = n - g * kGroup;
     const F a = load_part(x + g * kGroup, left);
     const F b = left > 16 ? load_part(x + g * kGroup + 16, left - 16) : set1(0);
@@ -115,7 +116,6 @@ struct ScaleBF16 {
   static F read(const std::byte* p, const std::byte* = nullptr) { return load_bf16(p); }
 };
 
-constexpr size_t kMinFactors = kTileRows * 2;  // lie so far behind those of scales
 struct ScaleI8 {
   static constexpr size_t kBytes = 16;
   static F read(const std::byte* p, const std::byte* factors) {
@@ -177,7 +177,7 @@ template <class C, int kEntry, int TB, int MB>
 }
 
 /// Asks for the weights that follow those at p: processors look less far ahead by themselves.
-[[gnu::always_inline]] inline void prefetch(const std::byte* p, size_t bytes) {
+[[gnu::always_inline]] inline void prefetch_weights(const std::byte* p, size_t bytes) {
   constexpr size_t kAhead = 4096;
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + kAhead + i);
 }
@@ -201,7 +201,7 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
   const ptrdiff_t panel_rows = x.panel_rows(first);
   ptrdiff_t at = x.entry(first);
   for (int g = 0; g < groups; ++g, at += panel_rows) {
-    COHORT_EACH_TILE(t) prefetch(p[t], C::kBytes + 2 * S::kBytes);
+    COHORT_EACH_TILE(t) prefetch_weights(p[t], C::kBytes + 2 * S::kBytes);
     const int8_t* codes = x.codes + at * kEntry;
     const std::byte* factors[TB];
     COHORT_EACH_TILE(t) factors[t] = m.tile(tile + t) + m.factors_at(g);
@@ -232,7 +232,7 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
     }
     COHORT_EACH_TILE(t) {
       if (has_min) {
-        const F min = S::read(p[t] + C::kBytes + kParts * S::kBytes, factors[t] + kMinFactors);
+        const F min = S::read(p[t] + C::kBytes + kParts * S::kBytes, factors[t] + kFactorVector);
         COHORT_EACH_ROW(r) acc[t][r] = fma(min, set1(x.scaled_sums[at + r]), acc[t][r]);
       }
       p[t] += group_bytes;
@@ -316,7 +316,7 @@ void open_groups(const PackedMatrix& m, TileSpan tiles, const PackedMatrix& open
       const std::byte* factors = m.tile(tiles.first + t) + m.factors_at(g);
       for (int i = 0; i < vectors; ++i) {
         const std::byte* read = from + C::kBytes + i * S::kBytes;
-        store(scales + i * kTileRows, S::read(read, factors + (i < kParts ? 0 : kMinFactors)));
+        store(scales + i * kTileRows, S::read(read, factors + (i < kParts ? 0 : kFactorVector)));
       }
     }
   }
@@ -340,7 +340,7 @@ void f32_rows(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_strid
     const std::byte* scales = p + C::kBytes;
     const std::byte* factors = m.tile(tile) + m.factors_at(g);
     const F min =
-        m.layout.has_min ? S::read(scales + kParts * S::kBytes, factors + kMinFactors) : set1(0);
+        m.layout.has_min ? S::read(scales + kParts * S::kBytes, factors + kFactorVector) : set1(0);
     const int inputs = m.cols - g * kGroup < kGroup ? m.cols - g * kGroup : kGroup;
     for (int k = 0; k < inputs; ++k) {
       const F scale = S::read(scales + (k * kParts / kGroup) * S::kBytes, factors);
@@ -364,7 +364,7 @@ void dense_block(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_st
     F weights[TB];
     COHORT_EACH_TILE(t) {
       weights[t] = S::read(p[t]);
-      prefetch(p[t], S::kBytes);
+      prefetch_weights(p[t], S::kBytes);
       p[t] += S::kBytes;
     }
     COHORT_EACH_ROW(r) {

@@ -5,8 +5,7 @@
 namespace cohort::kernels::cpu {
 namespace {
 
-constexpr int kRowsPerItem =
-    8 * kPanelRows;  // x rows of an item stay in L2 while its tiles pass by
+constexpr int kRowsPerItem = 8 * kPanelRows;  // stay in L2 while the tiles of an item pass by
 constexpr int kTilesTogether = 2;
 constexpr int kColumns = kTilesTogether * kTileRows;  // of what is computed at a time
 
@@ -65,12 +64,11 @@ constexpr int kRowsToOpen = 32;  // repay that a tile is opened first
 /// Multiplies quantized rows with two tiles.
 void multiply_integers(const Kernels& k, const PackedMatrix& m, TileSpan tiles,
                        const QuantizedRows& x, int first, int count, float* y) {
-  const bool open = m.layout.code == CodeType::kU8 && m.layout.scale != ScaleType::kI8;
-  if (open || count < kRowsToOpen) {
+  const bool is_open = m.layout.code == CodeType::kU8 && m.layout.scale != ScaleType::kI8;
+  if (is_open || count < kRowsToOpen) {
     return k.matmul_int(m, tiles, x, first, count, y, kColumns);
   }
-  PackedMatrix opened{
-      .rows = kColumns, .cols = m.cols, .layout = opened_layout(m.layout), .data = nullptr};
+  PackedMatrix opened{.rows = kColumns, .cols = m.cols, .layout = opened_layout(m.layout)};
   thread_local AlignedBuffer room;
   if (room.size() < opened.total_bytes()) room = AlignedBuffer(opened.total_bytes());
   opened.data = room.data();

@@ -69,7 +69,7 @@ void store_factors(const PackedMatrix& m, const DecodedGroup* rows, std::byte* o
   store_scales(ScaleType::kF16, values, out);
   if (!m.layout.has_min) return;
   for (int lane = 0; lane < kTileRows; ++lane) values[lane] = rows[lane].min_factor;
-  store_scales(ScaleType::kF16, values, out + kTileRows * 2);
+  store_scales(ScaleType::kF16, values, out + kFactorVector);
 }
 
 DecodedGroup empty_group(const QuantLayout& layout) {
@@ -195,8 +195,8 @@ void PackedMatrix::unpack_row(int index, float* out) const {
     const auto scale_at = [&](int part) {
       const float value = load_float(layout.scale, p + code_bytes() + part * vector_bytes, lane);
       if (layout.scale != ScaleType::kI8) return value;
-      const int factor = part < parts ? lane : kTileRows + lane;
-      return value * load_float(ScaleType::kF16, start + factors_at(g), factor);
+      const std::byte* factors = start + factors_at(g) + (part < parts ? 0 : kFactorVector);
+      return value * load_float(ScaleType::kF16, factors, lane);
     };
     const float scales[] = {scale_at(0), scale_at(parts - 1)};
     const float min = layout.has_min ? scale_at(parts) : 0.0f;

@@ -56,6 +56,7 @@ constexpr size_t scale_bytes(ScaleType type) {
   return type == ScaleType::kF32 ? 4 : type == ScaleType::kI8 ? 1 : 2;
 }
 constexpr int kFactorGroups = 8;  // share a factor of their scales and one of their mins
+constexpr size_t kFactorVector = kTileRows * 2;  // bytes: those of scales, then those of mins
 
 /// How a quantized matrix is stored: weight = scale * (code - zero) + min, scale and min per
 /// `group` inputs. Codes wider than 4 bits take a byte.
@@ -99,7 +100,7 @@ struct PackedMatrix {
     return code_bytes() + vectors * kTileRows * scale_bytes(layout.scale);
   }
   size_t factor_bytes() const {
-    return layout.scale != ScaleType::kI8 ? 0 : (layout.has_min ? 2 : 1) * kTileRows * 2;
+    return layout.scale != ScaleType::kI8 ? 0 : (layout.has_min ? 2 : 1) * kFactorVector;
   }
   size_t total_bytes() const { return static_cast<size_t>(tiles()) * tile_bytes(); }
   size_t tile_bytes() const {
