@@ -32,7 +32,7 @@ class Weights {
   Weights(Cpu& cpu, int layers) : cpu_(cpu), norm_(kHidden, 1.0f) {
     table_ = matrix(kVocab, kHidden);
     for (int i = 0; i < layers; ++i) add_layer();
-    head_ = {.norm = norm_.data(), .matrices = {table_}, .precision = Precision::kInt15};
+    head_ = {.norm = norm_.data(), .matrices = {table_}};
   }
   const PackedMatrix& table() const { return *table_; }
   const std::vector<DecoderLayer>& layers() const { return layers_; }
@@ -55,8 +55,7 @@ class Weights {
     const int q = kHeads * kDim, kv = kKvHeads * kDim;
     layers_.push_back(
         {.qkv = {.norm = norm_.data(),
-                 .matrices = {matrix(q, kHidden), matrix(kv, kHidden), matrix(kv, kHidden)},
-                 .precision = Precision::kInt15},
+                 .matrices = {matrix(q, kHidden), matrix(kv, kHidden), matrix(kv, kHidden)}},
          .attention = {.heads = kHeads,
                        .kv_heads = kKvHeads,
                        .head_dim = kDim,
@@ -65,8 +64,7 @@ class Weights {
          .out = {.matrices = {matrix(kHidden, q)}, .epilogue = Epilogue::kResidual},
          .gate_up = {.norm = norm_.data(),
                      .matrices = {matrix(kInner, kHidden), matrix(kInner, kHidden)},
-                     .epilogue = Epilogue::kGated,
-                     .precision = Precision::kInt15},
+                     .epilogue = Epilogue::kGated},
          .down = {.matrices = {matrix(kHidden, kInner)}, .epilogue = Epilogue::kResidual}});
   }
 

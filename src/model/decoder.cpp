@@ -87,6 +87,12 @@ nn::RopeSettings read_rope(const boost::json::object* object, double theta, cons
   return rope;
 }
 
+namespace {
+Precision precision_of(const LoadOptions& options) {
+  return options.exact ? Precision::kF32 : Precision::kIntegers;
+}
+}  // namespace
+
 Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& options,
                  kernels::cpu::Cpu& cpu)
     : spec_(std::move(spec)), ops_(kernels::make_ops(options.device, cpu)) {
@@ -99,7 +105,7 @@ Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& opti
   }
   head_.norm = weights.vector("model.norm.weight", hidden, spec_.norm_offset);
   head_.norm_eps = spec_.norm_eps;
-  head_.precision = options.exact ? Precision::kF32 : Precision::kInt15;
+  head_.precision = precision_of(options);
   const bool tied =
       !weights.has("lm_head.weight") ||
       ConfigReader(source.config, source.checkpoint.path).boolean("tie_word_embeddings", false);
@@ -121,9 +127,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
     return weights.vector(at + name + ".weight", size, spec_.norm_offset);
   };
 
-  // What reads the residual stream gets 15 bits: rounding there costs most (docs/performance.md).
-  const Precision reading = options.exact ? Precision::kF32 : Precision::kInt15;
-  const Precision writing = options.exact ? Precision::kF32 : Precision::kInt8;
+  const Precision precision = precision_of(options);
   kernels::cpu::DecoderLayer loaded;
   loaded.qkv = {.norm = norm("input_layernorm", hidden),
                 .norm_eps = spec_.norm_eps,
@@ -134,7 +138,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                                          {at + "self_attn.k_proj.bias", kv_rows},
                                          {at + "self_attn.v_proj.bias", kv_rows}},
                                         {q_order, k_order}),
-                .precision = reading};
+                .precision = precision};
   loaded.attention = {
       .heads = spec_.heads,
       .kv_heads = kv.kv_heads,
@@ -152,7 +156,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
       .matrices = {weights.matrix(at + "self_attn.o_proj", hidden, q_rows)},
       .bias = weights.vectors({{at + "self_attn.o_proj.bias", hidden}}),
       .epilogue = Epilogue::kResidual,
-      .precision = writing};
+      .precision = precision};
   const char* mlp_norm =
       spec_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
   const int inner = spec_.intermediate_size;
@@ -164,14 +168,14 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                         {{at + "mlp.gate_proj.bias", inner}, {at + "mlp.up_proj.bias", inner}}),
                     .epilogue = Epilogue::kGated,
                     .activation = spec_.activation,
-                    .precision = reading};
+                    .precision = precision};
   loaded.down = {
       .post_norm = spec_.sandwich_norms ? norm("post_feedforward_layernorm", hidden) : nullptr,
       .norm_eps = spec_.norm_eps,
       .matrices = {weights.matrix(at + "mlp.down_proj", hidden, inner)},
       .bias = weights.vectors({{at + "mlp.down_proj.bias", hidden}}),
       .epilogue = Epilogue::kResidual,
-      .precision = writing};
+      .precision = precision};
   layers_.push_back(std::move(loaded));
 }
 

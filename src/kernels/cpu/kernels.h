@@ -21,17 +21,24 @@ enum class Activation { kSilu, kGeluTanh };
 
 constexpr int kPanelRows = 8;
 
-/// Activation rows as integers per group of 32: x ~ scale * code, |code| <= 127; or, if wide, codes
-/// of 15 bits in two bytes: 128 * high + low, |low| <= 64. Sums are of whole codes. In panels of
-/// eight rows (the last one of what is left), which pass a tile together: [panels][groups][rows].
+/// A group stands out whose largest value is more than so many times the root mean square of its
+/// row: about one in eight (docs/performance.md).
+constexpr float kStandsOut = 5;
+
+/// Activation rows as integers per group of 32: x ~ scale * (code + low / 128), |code| <= 127. Only
+/// the groups whose largest value stands out of their row have low codes, |low| <= 64: rounding
+/// there costs most. In panels of eight rows (the last one of what is left), which pass a tile
+/// together: [panels][groups][rows].
 struct QuantizedRows {
-  int8_t* codes;       // [32], or [{high, low}][32] of each entry; 0 beyond cols
-  float* scales;       // of each entry
-  int32_t* sums;       // [2] of each entry: of 16 codes
-  float* scaled_sums;  // of each entry: scale * (sum of 32 codes)
+  int8_t* codes;        // [32] of each entry; 0 beyond cols
+  float* scales;        // of each entry
+  int32_t* sums;        // [2] of each entry: of 16 codes
+  float* scaled_sums;   // of each entry: scale * (sum of codes + sum of low codes / 128)
+  uint8_t* stands_out;  // of each entry: whether it has low codes
+  int8_t* low_codes;    // as codes and sums, of those that have
+  int32_t* low_sums;
   int groups;
   ptrdiff_t rows;
-  bool wide;
 
   /// Entries of a group in the panel of `row`: what lies between two groups of a row.
   ptrdiff_t panel_rows(ptrdiff_t row) const {
@@ -50,7 +57,7 @@ struct TileSpan {
 };
 
 /// Raised with every change that lets a kernel give other bits: saved state is bound to it.
-constexpr int kArithmeticVersion = 1;
+constexpr int kArithmeticVersion = 2;
 
 constexpr int kSegmentBlocks = 16;  // keys of 16 blocks are reduced first, then merged in order
 
@@ -93,7 +100,7 @@ struct Kernels {
   const char* name;
   /// out[i] = x[i] / rms(x) * weight[i]
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
-  /// Fills row `row` of `out` from x[n].
+  /// Fills row `row` of `out` from x[n]: a row's codes depend on that row alone.
   void (*quantize)(const float* x, int n, ptrdiff_t row, const QuantizedRows& out);
   /// out[r * stride + lane] = row `lane` of the tiles . x row (first + r), r in [0, count); `first`
   /// begins a panel.

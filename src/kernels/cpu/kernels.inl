@@ -50,51 +50,62 @@ inline void store_part(float* p, F a, int n) {
   std::memcpy(p, v, static_cast<size_t>(n) * sizeof(float));
 }
 
-void rms_norm(const float* x, const float* weight, float eps, int n, float* out) {
+inline float mean_square(const float* x, int n) {
   F squares = set1(0);
   for (int i = 0; i < n; i += 16) {
     const F v = load_part(x + i, n - i);
     squares = fma(v, v, squares);
   }
-  const float inverse = 1.0f / std::sqrt(sum_lanes(squares) / static_cast<float>(n) + eps);
+  return sum_lanes(squares) / static_cast<float>(n);
+}
+
+void rms_norm(const float* x, const float* weight, float eps, int n, float* out) {
+  const float inverse = 1.0f / std::sqrt(mean_square(x, n) + eps);
   for (int i = 0; i < n; i += 16) {
     const F v = mul(load_part(x + i, n - i), set1(inverse));
     store_part(out + i, mul(v, load_part(weight + i, n - i)), n - i);
   }
 }
 
-/// The codes of sixteen activations; their low bytes go behind kGroup high ones if they are wide.
-/// Defined for NaN and infinities, too: what they turn into is arbitrary, but the same everywhere.
-///   returns  the sum of the codes
-inline int32_t quantize_half(F x, float inverse, float limit, bool wide, int8_t* out) {
-  const F whole = round_even(mul(x, set1(inverse)));
-  const I code = to_int(min(max(whole, set1(-limit)), set1(limit)));
-  if (wide) {
-    const I high = divide128(add(code, set1_i(64)));
-    store_bytes(out, high);
-    store_bytes(out + kGroup, sub(code, times128(high)));
-  } else {
-    store_bytes(out, code);
-  }
-  return sum_lanes(code);
+/// Sixteen activations times `factor` as whole numbers. Defined for NaN and infinities, too: what
+/// they turn into is arbitrary, but the same everywhere.
+inline I whole_codes(F x, float factor, float limit) {
+  const F whole = round_even(mul(x, set1(factor)));
+  return to_int(min(max(whole, set1(-limit)), set1(limit)));
 }
 
 void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
-  const float limit = out.wide ? 127.0f * 128.0f : 127.0f;
+  const float bar = kStandsOut * std::sqrt(mean_square(x, n));
   const ptrdiff_t panel_rows = out.panel_rows(row);
   ptrdiff_t at = out.entry(row);
   for (int g = 0; g < out.groups; ++g, at += panel_rows) {
     const int left = n - g * kGroup;
-    const F a = load_part(x + g * kGroup, left);
-    const F b = left > 16 ? load_part(x + g * kGroup + 16, left - 16) : set1(0);
-    const float peak = max_lanes(max(max(a, sub(set1(0), a)), max(b, sub(set1(0), b))));
-    const float inverse = peak > 0 ? limit / peak : 0.0f;
-    int8_t* codes = out.codes + at * (out.wide ? 2 * kGroup : kGroup);
-    int32_t* sums = out.sums + 2 * at;
-    sums[0] = quantize_half(a, inverse, limit, out.wide, codes);
-    sums[1] = quantize_half(b, inverse, limit, out.wide, codes + 16);
-    out.scales[at] = peak / limit;
-    out.scaled_sums[at] = out.scales[at] * static_cast<float>(sums[0] + sums[1]);
+    const F half[2] = {load_part(x + g * kGroup, left),
+                       left > 16 ? load_part(x + g * kGroup + 16, left - 16) : set1(0)};
+    F size[2];
+    for (int i = 0; i < 2; ++i) size[i] = max(half[i], sub(set1(0), half[i]));
+    const float peak = max_lanes(max(size[0], size[1]));
+    const bool stands_out = peak > bar;
+    const float limit = stands_out ? 127.0f * 128.0f : 127.0f;
+    int32_t low_sum = 0;
+    for (int i = 0; i < 2; ++i) {
+      I code = whole_codes(half[i], peak > 0 ? limit / peak : 0.0f, limit);
+      if (stands_out) {
+        const I high = divide128(add(code, set1_i(64)));
+        const I low = sub(code, times128(high));
+        store_bytes(out.low_codes + at * kGroup + i * 16, low);
+        out.low_sums[2 * at + i] = sum_lanes(low);
+        low_sum += out.low_sums[2 * at + i];
+        code = high;
+      }
+      store_bytes(out.codes + at * kGroup + i * 16, code);
+      out.sums[2 * at + i] = sum_lanes(code);
+    }
+    out.scales[at] = peak / 127;
+    out.scaled_sums[at] =
+        out.scales[at] * (static_cast<float>(out.sums[2 * at] + out.sums[2 * at + 1]) +
+                          static_cast<float>(low_sum) / 128);
+    out.stands_out[at] = stands_out;
   }
 }
 
@@ -149,10 +160,10 @@ struct CodesU8 {
 #define COHORT_EACH_ROW(r) COHORT_UNROLLED for (int r = 0; r < MB; ++r)
 
 /// sums[t][r] += x . (codes less C::kLess) in the vectors [begin, end) of a group of TB tiles and
-/// MB rows of x, whose entries lie kEntry bytes apart; exact.
-template <class C, int kEntry, int TB, int MB>
+/// MB rows of x, codes_of(row) each; exact.
+template <class C, int TB, int MB, class CodesOf>
 [[gnu::always_inline]] inline void add_dots(const std::byte* const* tiles, int begin, int end,
-                                            const int8_t* x, I (&sums)[TB][MB]) {
+                                            CodesOf codes_of, I (&sums)[TB][MB]) {
   constexpr bool kFew =
       TB * MB < kBusySums;  // so few that the latency of one chain each would show
   I odd[TB][MB];
@@ -166,7 +177,7 @@ template <class C, int kEntry, int TB, int MB>
     COHORT_EACH_ROW(r) {
       COHORT_EACH_TILE(t) {
         I& sum = kFew && j % 2 == 1 ? odd[t][r] : sums[t][r];
-        sum = dot4(sum, codes[t], x + r * kEntry, j);
+        sum = dot4(sum, codes[t], codes_of(r), j);
       }
     }
   }
@@ -182,12 +193,25 @@ template <class C, int kEntry, int TB, int MB>
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + kAhead + i);
 }
 
-/// Rows [first, first + MB) of x against TB tiles from `tile` on: exact integer sums per group,
-/// then fma over the groups in sequence.
-template <class C, class S, int kParts, bool kWide, int TB, int MB>
+/// The sum of the codes that belong to a part of a group.
+template <int kParts>
+inline int32_t sum_of(const int32_t* two, int part) {
+  return kParts == 2 ? two[part] : two[0] + two[1];
+}
+
+/// Whether any of n flags is set.
+template <int n>
+inline bool any(const uint8_t* flags) {
+  uint64_t all = 0;
+  std::memcpy(&all, flags, n);
+  return all != 0;
+}
+
+/// Rows [first, first + MB) of x against TB tiles from `tile` on: exact integer sums per group and
+/// kind of code, then fma over the groups in sequence.
+template <class C, class S, int kParts, int TB, int MB>
 void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, float* out,
                ptrdiff_t stride) {
-  constexpr int kEntry = kWide ? 2 * kGroup : kGroup;
   F acc[TB][MB];
   const std::byte* p[TB];
   COHORT_EACH_TILE(t) {
@@ -202,31 +226,35 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
   ptrdiff_t at = x.entry(first);
   for (int g = 0; g < groups; ++g, at += panel_rows) {
     COHORT_EACH_TILE(t) prefetch_weights(p[t], C::kBytes + 2 * S::kBytes);
-    const int8_t* codes = x.codes + at * kEntry;
     const std::byte* factors[TB];
     COHORT_EACH_TILE(t) factors[t] = m.tile(tile + t) + m.factors_at(g);
     COHORT_UNROLLED
     for (int part = 0; part < kParts; ++part) {
       const int begin = part * 8 / kParts, end = (part + 1) * 8 / kParts;
       I sums[TB][MB];
-      if (kWide) {
-        COHORT_EACH_TILE(t) {
-          COHORT_EACH_ROW(r) sums[t][r] = set1_i(0);
-        }
-        add_dots<C, kEntry>(p, begin, end, codes, sums);
-      }
       COHORT_EACH_ROW(r) {
-        const int32_t* two = x.sums + 2 * (at + r);
-        const I start = set1_i(-zero * (kParts == 2 ? two[part] : two[0] + two[1]));
-        COHORT_EACH_TILE(t) sums[t][r] = kWide ? add(times128(sums[t][r]), start) : start;
+        const I start = set1_i(-zero * sum_of<kParts>(x.sums + 2 * (at + r), part));
+        COHORT_EACH_TILE(t) sums[t][r] = start;
       }
-      add_dots<C, kEntry>(p, begin, end, kWide ? codes + kGroup : codes, sums);
+      add_dots<C>(p, begin, end, [&](int r) { return x.codes + (at + r) * kGroup; }, sums);
       F scales[TB];
       COHORT_EACH_TILE(t) scales[t] = S::read(p[t] + C::kBytes + part * S::kBytes, factors[t]);
       COHORT_EACH_ROW(r) {
         const F x_scale = set1(x.scales[at + r]);
         COHORT_EACH_TILE(t) {
           acc[t][r] = fma(to_float(sums[t][r]), mul(scales[t], x_scale), acc[t][r]);
+        }
+      }
+      if (!any<MB>(x.stands_out + at)) continue;
+      COHORT_EACH_ROW(r) {
+        if (!x.stands_out[at + r]) continue;
+        I low[TB][1];
+        const I start = set1_i(-zero * sum_of<kParts>(x.low_sums + 2 * (at + r), part));
+        COHORT_EACH_TILE(t) low[t][0] = start;
+        add_dots<C>(p, begin, end, [&](int) { return x.low_codes + (at + r) * kGroup; }, low);
+        const F x_scale = set1(x.scales[at + r] / 128);
+        COHORT_EACH_TILE(t) {
+          acc[t][r] = fma(to_float(low[t][0]), mul(scales[t], x_scale), acc[t][r]);
         }
       }
     }
@@ -289,12 +317,11 @@ void with_layout(const PackedMatrix& m, Run run) {
 void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, int first, int count,
                 float* out, ptrdiff_t stride) {
   with_layout(m, [&](auto codes, auto scale, auto parts) {
+    using C = decltype(codes);
+    using S = decltype(scale);
     in_blocks(tiles.count, count, [&](auto tb, auto mb, int tile, int r) {
-      using C = decltype(codes);
-      using S = decltype(scale);
-      const auto run = x.wide ? int_block<C, S, parts(), true, tb(), mb()>
-                              : int_block<C, S, parts(), false, tb(), mb()>;
-      run(m, tiles.first + tile, x, first + r, out + r * stride + tile * kTileRows, stride);
+      int_block<C, S, parts(), tb(), mb()>(m, tiles.first + tile, x, first + r,
+                                           out + r * stride + tile * kTileRows, stride);
     });
   });
 }

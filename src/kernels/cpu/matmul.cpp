@@ -26,17 +26,18 @@ Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float*
       std::any_of(step.matrices.begin(), step.matrices.end(),
                   [&](const PackedMatrix* m) { return wants_integers(step, *m); });
   const auto n = static_cast<size_t>(rows);
-  const bool wide = step.precision == Precision::kInt15;
   const size_t entries = any_integers ? n * groups : 0;
   float* normed = nullptr;
-  QuantizedRows quantized{
-      .groups = static_cast<int>(groups), .rows = static_cast<ptrdiff_t>(n), .wide = wide};
+  QuantizedRows quantized{.groups = static_cast<int>(groups), .rows = static_cast<ptrdiff_t>(n)};
   ScratchPlan plan;
   plan.add(normed, step.norm != nullptr ? n * cols : 0);
-  plan.add(quantized.codes, entries * kGroup * (wide ? 2 : 1));
+  plan.add(quantized.codes, entries * kGroup);
   plan.add(quantized.scales, entries);
   plan.add(quantized.sums, entries * 2);
   plan.add(quantized.scaled_sums, entries);
+  plan.add(quantized.stands_out, entries);
+  plan.add(quantized.low_codes, entries * kGroup);
+  plan.add(quantized.low_sums, entries * 2);
   plan.add(*sums, step.post_norm != nullptr ? n * step.outputs() : 0);
   plan.bind(cpu.step_scratch(plan.bytes()));
   const Kernels& k = cpu.kernels();

@@ -14,9 +14,8 @@ enum class Epilogue {
 
 /// What quantized matrices multiply.
 enum class Precision {
-  kInt8,   // activations as 8-bit integers per group of 32
-  kInt15,  // as 15-bit integers: twice the arithmetic, the same weight traffic
-  kF32,    // f32 activations, weights dequantized: the reference
+  kIntegers,  // activations as integers of 8 bits per group of 32, of 15 where one stands out
+  kF32,       // f32 activations, weights dequantized: the reference
 };
 
 /// One fused step over token rows: [norm] -> matrices side by side -> [bias] -> epilogue.
@@ -29,7 +28,7 @@ struct MatmulStep {
   const float* bias = nullptr;                // [sum of rows]
   Epilogue epilogue = Epilogue::kNone;
   Activation activation = Activation::kSilu;
-  Precision precision = Precision::kInt8;
+  Precision precision = Precision::kIntegers;
 
   int cols() const { return matrices.front()->cols; }
   int matrix_rows() const;  // sum over matrices
