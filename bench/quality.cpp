@@ -1,4 +1,4 @@
-// How far the default arithmetic (int8 activations, bf16 KV) is from --exact, on real text:
+// How far the default arithmetic (integer activations, bf16 KV) is from --exact, on real text:
 //   build/release/bench/quality MODEL TEXT_FILE...
 // Prints one line of JSON: tokens, top1_agreement, mean_kl (of exact from default, nats).
 

@@ -23,7 +23,7 @@ step() {
   if [ ${#chosen[@]} -gt 0 ] && ! printf '%s\n' "${chosen[@]}" | grep -qxF -- "$name"; then return; fi
   ran=$((ran + 1))
   commit=$(git rev-parse --short HEAD)
-  git diff --quiet HEAD -- . ':!docs' || commit+=", changed"
+  [ -z "$(git status --porcelain -- . ':!docs')" ] || commit+=", changed"
   log=build/verify-${name// /-}.log
   echo "verify: $name"
   "$@" >"$log" 2>&1 || { result=FAILED; failed=1; tail -20 "$log"; }

@@ -8,7 +8,6 @@
 namespace cohort::model {
 
 using kernels::cpu::Epilogue;
-using kernels::cpu::Precision;
 
 DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source) {
   DecoderSpec spec;
@@ -38,9 +37,11 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source) 
                            kv::LayerSpec{static_cast<int>(kv_heads), static_cast<int>(head_dim)});
   spec.layer_rope.assign(static_cast<size_t>(layers), 0);
   // What the steps of a layer hand on; beside it the residual stream: as embedded, between the
-  // halves of a layer, and the outputs of layers in two places that take turns.
+  // halves of a layer, and the outputs of layers in two places that take turns. Then what a step
+  // makes of its input: normed and as integers, or of the widest as integers alone.
+  const int64_t hidden = spec.shape.hidden_size, inner = spec.intermediate_size;
   const int64_t outputs =
-      2 * (spec.heads + kv_heads) * head_dim + spec.intermediate_size + 4 * spec.shape.hidden_size;
+      2 * (spec.heads + kv_heads) * head_dim + inner + 4 * hidden + std::max(2 * hidden, inner);
   spec.shape.attention_outputs = static_cast<int>(spec.heads * head_dim);
   spec.shape.working_bytes_per_token = static_cast<size_t>(outputs) * sizeof(float);
   return spec;
@@ -87,12 +88,6 @@ nn::RopeSettings read_rope(const boost::json::object* object, double theta, cons
   return rope;
 }
 
-namespace {
-Precision precision_of(const LoadOptions& options) {
-  return options.exact ? Precision::kF32 : Precision::kIntegers;
-}
-}  // namespace
-
 Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& options,
                  kernels::cpu::Cpu& cpu)
     : spec_(std::move(spec)), ops_(kernels::make_ops(options.device, cpu)) {
@@ -105,7 +100,7 @@ Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& opti
   }
   head_.norm = weights.vector("model.norm.weight", hidden, spec_.norm_offset);
   head_.norm_eps = spec_.norm_eps;
-  head_.precision = precision_of(options);
+  head_.exact = options.exact;
   const bool tied =
       !weights.has("lm_head.weight") ||
       ConfigReader(source.config, source.checkpoint.path).boolean("tie_word_embeddings", false);
@@ -127,7 +122,6 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
     return weights.vector(at + name + ".weight", size, spec_.norm_offset);
   };
 
-  const Precision precision = precision_of(options);
   kernels::cpu::DecoderLayer loaded;
   loaded.qkv = {.norm = norm("input_layernorm", hidden),
                 .norm_eps = spec_.norm_eps,
@@ -138,7 +132,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                                          {at + "self_attn.k_proj.bias", kv_rows},
                                          {at + "self_attn.v_proj.bias", kv_rows}},
                                         {q_order, k_order}),
-                .precision = precision};
+                .exact = options.exact};
   loaded.attention = {
       .heads = spec_.heads,
       .kv_heads = kv.kv_heads,
@@ -156,7 +150,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
       .matrices = {weights.matrix(at + "self_attn.o_proj", hidden, q_rows)},
       .bias = weights.vectors({{at + "self_attn.o_proj.bias", hidden}}),
       .epilogue = Epilogue::kResidual,
-      .precision = precision};
+      .exact = options.exact};
   const char* mlp_norm =
       spec_.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
   const int inner = spec_.intermediate_size;
@@ -168,14 +162,14 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                         {{at + "mlp.gate_proj.bias", inner}, {at + "mlp.up_proj.bias", inner}}),
                     .epilogue = Epilogue::kGated,
                     .activation = spec_.activation,
-                    .precision = precision};
+                    .exact = options.exact};
   loaded.down = {
       .post_norm = spec_.sandwich_norms ? norm("post_feedforward_layernorm", hidden) : nullptr,
       .norm_eps = spec_.norm_eps,
       .matrices = {weights.matrix(at + "mlp.down_proj", hidden, inner)},
       .bias = weights.vectors({{at + "mlp.down_proj.bias", hidden}}),
       .epilogue = Epilogue::kResidual,
-      .precision = precision};
+      .exact = options.exact};
   layers_.push_back(std::move(loaded));
 }
 

@@ -20,8 +20,8 @@ TEST(Matmul, EqualsADoubleReferenceOnTheUnpackedWeights) {
     for (const Sample& sample : samples(arena, cpu.pool(), rows, cols)) {
       const int tokens = 5;
       const auto x = random_floats(static_cast<size_t>(tokens) * cols, 3);
-      for (Precision precision : {Precision::kIntegers, Precision::kF32}) {
-        const MatmulStep step{.matrices = {&sample.matrix}, .precision = precision};
+      for (const bool exact : {false, true}) {
+        const MatmulStep step{.matrices = {&sample.matrix}, .exact = exact};
         std::vector<float> out(static_cast<size_t>(tokens) * rows);
         matmul(cpu, step, x.data(), nullptr, tokens, out.data());
         std::vector<float> weights(cols);
@@ -34,10 +34,9 @@ TEST(Matmul, EqualsADoubleReferenceOnTheUnpackedWeights) {
               want += term;
               size += term * term;
             }
-            const double tolerance =
-                precision == Precision::kF32 || sample.matrix.dense ? 1e-5 : 0.04;
+            const double tolerance = exact || sample.matrix.dense ? 1e-5 : 0.04;
             EXPECT_NEAR(out[t * rows + r], want, tolerance * (std::sqrt(size) + 1e-3))
-                << sample.name << " row " << r << " precision " << static_cast<int>(precision);
+                << sample.name << " row " << r << (exact ? " exact" : "");
           }
         }
       }
@@ -50,16 +49,19 @@ TEST(Matmul, SameBitsForAnyRowCountThreadsAndInstructionSet) {
   WeightArena arena;
   const int rows = 70, cols = 288, tokens = 83;
   auto x = random_floats(static_cast<size_t>(tokens) * cols, 5);
-  for (int t = 0; t < tokens; t += 3) x[t * cols + t % 7 * 40] = 30;  // stands out
-  const auto norm = random_floats(cols, 6);
+  auto norm = random_floats(cols, 6);
+  for (int t = 0; t < tokens; t += 3) {  // stand out
+    x[t * cols + t % 7 * 40] = 30;
+    norm[t % 7 * 40] = 1;
+  }
   const auto bias = random_floats(rows, 8);
   for (const Sample& sample : samples(arena, reference.pool(), rows, cols)) {
-    for (Precision precision : {Precision::kIntegers, Precision::kF32}) {
+    for (const bool exact : {false, true}) {
       const MatmulStep step{.norm = norm.data(),
                             .norm_eps = 1e-5f,
                             .matrices = {&sample.matrix},
                             .bias = bias.data(),
-                            .precision = precision};
+                            .exact = exact};
       std::vector<float> want(static_cast<size_t>(tokens) * rows);
       for (int t = 0; t < tokens; ++t) {
         matmul(reference, step, x.data() + t * cols, nullptr, 1, want.data() + t * rows);
@@ -73,8 +75,8 @@ TEST(Matmul, SameBitsForAnyRowCountThreadsAndInstructionSet) {
                    out.data() + t * rows);
           }
           ASSERT_EQ(std::memcmp(out.data(), want.data(), want.size() * 4), 0)
-              << sample.name << ' ' << kernels->name << " batch " << batch << " precision "
-              << static_cast<int>(precision);
+              << sample.name << ' ' << kernels->name << " batch " << batch
+              << (exact ? " exact" : "");
         }
       }
     }
@@ -97,9 +99,9 @@ TEST(Matmul, AGroupThatStandsOutKeepsItsSmallValues) {
     matmul(cpu, step, x.data(), nullptr, 1, with.data());
     matmul(cpu, step, only.data(), nullptr, 1, spike.data());
     x[5] = 0;
-    MatmulStep exact = step;
-    exact.precision = Precision::kF32;
-    matmul(cpu, exact, x.data(), nullptr, 1, want.data());
+    MatmulStep reference = step;
+    reference.exact = true;
+    matmul(cpu, reference, x.data(), nullptr, 1, want.data());
     double error = 0, size = 0;
     for (int r = 0; r < rows; ++r) {
       error += std::pow(double{with[r]} - spike[r] - want[r], 2);
@@ -120,7 +122,7 @@ TEST(Matmul, EpiloguesEqualTheirDefinition) {
   const Sample up = block_sample(arena, cpu.pool(), *block_format("Q8_0"), inner, hidden);
   const auto plain = [&](const PackedMatrix& m, const float* in) {
     std::vector<float> out(static_cast<size_t>(tokens) * m.rows);
-    matmul(cpu, {.matrices = {&m}, .precision = Precision::kF32}, in, nullptr, tokens, out.data());
+    matmul(cpu, {.matrices = {&m}, .exact = true}, in, nullptr, tokens, out.data());
     return out;
   };
   for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
@@ -129,7 +131,7 @@ TEST(Matmul, EpiloguesEqualTheirDefinition) {
            {.matrices = {&gate_matrix.matrix, &up.matrix},
             .epilogue = Epilogue::kGated,
             .activation = activation,
-            .precision = Precision::kF32},
+            .exact = true},
            x.data(), nullptr, tokens, out.data());
     const auto g = plain(gate_matrix.matrix, x.data());
     const auto u = plain(up.matrix, x.data());

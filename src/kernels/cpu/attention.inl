@@ -267,8 +267,8 @@ inline void attend_block(const AttendWork& work, int64_t block, int first, int c
                          int end) {
   const AttendTile& t = work.tile;
   const size_t at = t.kv_head * work.places.head_bytes;
-  const int64_t next = block + 1 < t.last_block ? block + 1 : block;
-  const KvHead head{work.places, t.blocks[block] + at, t.blocks[next] + at};
+  const bool goes_on = block + 1 < t.last_block && t.blocks[block + 1] != nullptr;
+  const KvHead head{work.places, t.blocks[block] + at, t.blocks[goes_on ? block + 1 : block] + at};
   for (size_t line = work.places.scales_at; line < work.places.head_bytes; line += 64) {
     prefetch(head.next + line);
   }

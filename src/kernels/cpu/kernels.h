@@ -8,7 +8,7 @@
 #include "kernels/cpu/kv_block.h"
 #include "kernels/cpu/packed_matrix.h"
 
-// The wide kernels choose their instructions in GCC's way; clang, which fuzzes, has the plain ones.
+// The SIMD kernels choose their instructions in GCC's way; clang, which fuzzes, has the plain ones.
 #if defined(__x86_64__) && !defined(__clang__)
 #define COHORT_X86_KERNELS
 #elif defined(__aarch64__) && !defined(__clang__)

@@ -87,9 +87,11 @@ void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
     const float peak = max_lanes(max(size[0], size[1]));
     const bool stands_out = peak > bar;
     const float limit = stands_out ? 127.0f * 128.0f : 127.0f;
+    const float factor =
+        peak > 0 ? std::min(limit / peak, std::numeric_limits<float>::max()) : 0.0f;
     int32_t low_sum = 0;
     for (int i = 0; i < 2; ++i) {
-      I code = whole_codes(half[i], peak > 0 ? limit / peak : 0.0f, limit);
+      I code = whole_codes(half[i], factor, limit);
       if (stands_out) {
         const I high = divide128(add(code, set1_i(64)));
         const I low = sub(code, times128(high));

@@ -16,7 +16,7 @@ struct Input {
 };
 
 bool wants_integers(const MatmulStep& step, const PackedMatrix& m) {
-  return !m.dense && step.precision != Precision::kF32;
+  return !m.dense && !step.exact;
 }
 
 Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float** sums) {
@@ -41,13 +41,19 @@ Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float*
   plan.add(*sums, step.post_norm != nullptr ? n * step.outputs() : 0);
   plan.bind(cpu.step_scratch(plan.bytes()));
   const Kernels& k = cpu.kernels();
-  cpu.pool().parallel_for(n, [&](size_t row) {
-    const float* in = x + row * cols;
-    if (step.norm != nullptr) {
-      k.rms_norm(in, step.norm, step.norm_eps, cols, normed + row * cols);
-      in = normed + row * cols;
+  // Whole panels, whose rows share cache lines, once there are enough of them.
+  const size_t rows_per_item =
+      n >= kPanelRows * static_cast<size_t>(cpu.pool().size()) ? kPanelRows : 1;
+  cpu.pool().parallel_for((n + rows_per_item - 1) / rows_per_item, [&](size_t item) {
+    const size_t end = std::min(n, (item + 1) * rows_per_item);
+    for (size_t row = item * rows_per_item; row < end; ++row) {
+      const float* in = x + row * cols;
+      if (step.norm != nullptr) {
+        k.rms_norm(in, step.norm, step.norm_eps, cols, normed + row * cols);
+        in = normed + row * cols;
+      }
+      if (any_integers) k.quantize(in, cols, static_cast<ptrdiff_t>(row), quantized);
     }
-    if (any_integers) k.quantize(in, cols, static_cast<ptrdiff_t>(row), quantized);
   });
   return {step.norm != nullptr ? normed : x, quantized};
 }

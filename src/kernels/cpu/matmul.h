@@ -12,12 +12,6 @@ enum class Epilogue {
   kResidual,  // out = residual + y, or residual + rms_norm(y) with post_norm
 };
 
-/// What quantized matrices multiply.
-enum class Precision {
-  kIntegers,  // activations as integers of 8 bits per group of 32, of 15 where one stands out
-  kF32,       // f32 activations, weights dequantized: the reference
-};
-
 /// One fused step over token rows: [norm] -> matrices side by side -> [bias] -> epilogue.
 /// Pointers are borrowed and outlive the step.
 struct MatmulStep {
@@ -28,7 +22,9 @@ struct MatmulStep {
   const float* bias = nullptr;                // [sum of rows]
   Epilogue epilogue = Epilogue::kNone;
   Activation activation = Activation::kSilu;
-  Precision precision = Precision::kIntegers;
+  /// Quantized weights become f32 and multiply the activations as they are, instead of integers
+  /// that multiply QuantizedRows: the reference.
+  bool exact = false;
 
   int cols() const { return matrices.front()->cols; }
   int matrix_rows() const;  // sum over matrices

@@ -1,5 +1,12 @@
 #include "kernels/cpu/thread_pool.h"
 
+#if defined(__linux__)
+#include <sys/resource.h>
+#endif
+
+#include <chrono>
+#include <utility>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -19,6 +26,18 @@ void pause() {
 
 constexpr int kSpins = 4000;         // about 60 microseconds before a worker sleeps
 constexpr int kSpinsToYield = 2000;  // the caller yields its core to a worker that lost its own
+constexpr std::chrono::milliseconds kLate{1};      // a worker that kept the others waiting so long
+constexpr std::chrono::milliseconds kSitsOut{50};  // because it lost its core leaves them for this
+
+/// How often the calling thread lost its core to another; 0 where that is not known.
+long preemptions() {
+#if defined(__linux__)
+  rusage usage;
+  return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
+#else
+  return 0;
+#endif
+}
 
 }  // namespace
 
@@ -59,21 +78,23 @@ void ThreadPool::run(size_t n, Function function, void* context) {
   ticket_.store(uint64_t{epoch} << 32 | kClosed, std::memory_order_seq_cst);
 }
 
-void ThreadPool::work(uint32_t epoch) {
-  for (;;) {
+bool ThreadPool::work(uint32_t epoch) {
+  for (bool last = false;;) {
     uint64_t ticket = ticket_.load(std::memory_order_acquire);
     const Function function = function_.load(std::memory_order_acquire);
     void* const context = context_.load(std::memory_order_acquire);
     const uint32_t count = count_.load(std::memory_order_acquire);
-    if (static_cast<uint32_t>(ticket >> 32) != epoch || (ticket & kClosed) >= count) return;
+    if (static_cast<uint32_t>(ticket >> 32) != epoch || (ticket & kClosed) >= count) return last;
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
     function(context, ticket & kClosed);
-    done_.fetch_add(1, std::memory_order_release);
+    last = done_.fetch_add(1, std::memory_order_release) + 1 == count;
   }
 }
 
 void ThreadPool::worker_loop() {
+  using Clock = std::chrono::steady_clock;
   uint32_t seen = 0;
+  long seen_preemptions = 0;
   for (;;) {
     for (int spins = 0; spins < kSpins && epoch_.load(std::memory_order_acquire) == seen; ++spins) {
       pause();
@@ -86,7 +107,10 @@ void ThreadPool::worker_loop() {
     }
     if (stopping_.load()) return;
     seen = epoch_.load(std::memory_order_acquire);
-    work(seen);
+    const auto start = Clock::now();
+    if (!work(seen) || Clock::now() - start < kLate) continue;
+    const long before = std::exchange(seen_preemptions, preemptions());
+    if (seen_preemptions > before) std::this_thread::sleep_for(kSitsOut);
   }
 }
 

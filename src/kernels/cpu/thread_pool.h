@@ -11,7 +11,9 @@ namespace cohort::kernels::cpu {
 /// A fixed set of workers for short data-parallel loops. The calling thread is worker 0.
 ///   start    workers spin for tens of microseconds between loops, then sleep on a futex
 ///   finish   a loop ends when its items are done, not when every worker has looked at it, so a
-///            worker that lost its core delays nothing but the item it holds
+///            worker that lost its core delays nothing but the item it holds; if the others waited
+///            for that one, it sits out the loops of the next 50 ms: what shares the core would
+///            take it away again
 ///   thread   one caller at a time: the MLX stream, or the engine while that is idle
 class ThreadPool {
  public:
@@ -36,7 +38,8 @@ class ThreadPool {
 
   void run(size_t n, Function function, void* context);
   /// Claims and runs items of the loop `epoch` until none is left.
-  void work(uint32_t epoch);
+  ///   returns  whether all were done with its last one: the caller may have waited for it
+  bool work(uint32_t epoch);
   void worker_loop();
 
   std::vector<std::thread> workers_;
