@@ -1,5 +1,5 @@
 //! Byte-pair encoding over the vocabulary of a GGUF file. It gives the ids that the model BPE of the
-//! crate `tokenizers` gives, in a fifth of its memory: the crate keeps every token twice, each time
+//! crate `tokenizers` gives, in a third of the memory: the crate keeps every token twice, each time
 //! as a string of its own.
 
 use std::cmp::Reverse;
