@@ -1,9 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
+
 #include <algorithm>
 #include <cstdio>
+#include <random>
 
 #include "base/error.h"
+#include "tests/support/rounds.h"
 #include "text/tokenizer.h"
 
 namespace cohort::text {
@@ -139,6 +143,71 @@ TEST(GgufVocabulary, TheSpaceBeforeATextIsAddedAndDroppedAgain) {
   Detokenizer detokenizer(tokenizer);
   EXPECT_EQ(detokenizer.push(263), "ab");
   EXPECT_EQ(detokenizer.push(263), " ab");
+}
+
+/// Letters, an unknown token, perhaps the bytes, and sums of random tokens as merges: of a sum
+/// there may be several, of a pair too.
+GgufVocabulary random_merges(std::mt19937& random) {
+  GgufVocabulary vocabulary;
+  vocabulary.model = "gemma4";
+  vocabulary.tokens = {"a", "b", "▁", "é", "日"};
+  const size_t num_letters = vocabulary.tokens.size();
+  while (vocabulary.merges.size() < 60) {
+    const auto draw = [&] { return vocabulary.tokens[random() % vocabulary.tokens.size()]; };
+    const std::string left = draw(), right = draw(), sum = left + right;
+    if (sum.size() > 24) continue;
+    if (std::count(vocabulary.tokens.begin(), vocabulary.tokens.end(), sum) == 0) {
+      vocabulary.tokens.push_back(sum);
+    }
+    vocabulary.merges.push_back(left + " " + right);
+  }
+  std::shuffle(vocabulary.tokens.begin() + num_letters, vocabulary.tokens.end(), random);
+  std::shuffle(vocabulary.merges.begin(), vocabulary.merges.end(), random);
+  const bool with_bytes = random() % 2 == 0;
+  for (int byte = 0; with_bytes && byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof name, "<0x%02X>", byte);
+    vocabulary.tokens.push_back(name);
+  }
+  vocabulary.unknown_id = static_cast<int32_t>(vocabulary.tokens.size());
+  vocabulary.tokens.push_back("<unk>");
+  return vocabulary;
+}
+
+/// The same as a tokenizer.json, whose model the crate runs.
+std::string as_json(const GgufVocabulary& vocabulary) {
+  boost::json::object file = boost::json::parse(R"({
+    "added_tokens": [],
+    "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+    "decoder": {"type": "ByteFallback"},
+    "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true}
+  })")
+                                 .as_object();
+  boost::json::object ids;
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) ids[vocabulary.tokens[id]] = id;
+  boost::json::object& model = file["model"].as_object();
+  model["vocab"] = std::move(ids);
+  model["merges"] = boost::json::value_from(vocabulary.merges);
+  return boost::json::serialize(file);
+}
+
+TEST(GgufVocabulary, MergesGiveTheIdsOfTheSameTokenizerJson) {
+  for (uint32_t seed = 0; seed < 20 * test::rounds(); ++seed) {
+    std::mt19937 random(seed);
+    const GgufVocabulary vocabulary = random_merges(random);
+    const Tokenizer tokenizer = Tokenizer::from_gguf(vocabulary);
+    const Tokenizer json = Tokenizer::from_json(as_json(vocabulary));
+    for (int i = 0; i < 100; ++i) {
+      std::string text;
+      for (size_t left = random() % 40; left > 0; --left) {
+        const char* const characters[] = {"a", "a", "b", "b", " ", "é", "日", "x", "ü"};
+        text += characters[random() % std::size(characters)];
+      }
+      ASSERT_EQ(tokenizer.encode(text, SpecialTokens::kAsText),
+                json.encode(text, SpecialTokens::kAsText))
+          << "seed " << seed << ": " << text;
+    }
+  }
 }
 
 TEST(GgufVocabulary, ArraysThatDoNotFitAreErrors) {

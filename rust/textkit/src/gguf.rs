@@ -1,9 +1,7 @@
 //! Tokenizers from the vocabulary arrays of a GGUF file: byte-level BPE ("gpt2"), SentencePiece
 //! scores ("llama"), and SentencePiece spelling with merges ("gemma4").
 
-use ahash::{AHashMap, AHashSet};
-
-use tokenizers::models::bpe::BPE;
+use tokenizers::models::wordlevel::WordLevel;
 use tokenizers::normalizers::{
     utils::Sequence as Normalizers, NormalizerWrapper, Prepend, Replace,
 };
@@ -14,6 +12,7 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::{AddedToken, SplitDelimiterBehavior};
 
 use crate::abi::{invalid, unsupported, Outcome};
+use crate::bpe::{Bpe, Pair, Texts};
 use crate::pieces::{Decoding, Entry, Kind, Pieces};
 use crate::pre;
 use crate::tokenizer::Tokenizer;
@@ -49,7 +48,7 @@ pub fn load(vocabulary: &Vocabulary) -> Outcome<Tokenizer> {
             return Err(invalid(format!("tokenizer.ggml.{name} has {size} entries, not {count}")));
         }
     }
-    let (mut tokenizer, decoding) = match vocabulary.model {
+    let (bpe, cutting, decoding) = match vocabulary.model {
         "gpt2" => byte_level(vocabulary)?,
         "llama" => sentence_piece(vocabulary)?,
         "gemma4" => sentence_piece_merges(vocabulary)?,
@@ -63,15 +62,29 @@ pub fn load(vocabulary: &Vocabulary) -> Outcome<Tokenizer> {
         .map(|id| Entry { id, text: vocabulary.tokens[id], kind: vocabulary.kind(id) })
         .collect();
     let pieces = Pieces::build(&entries, &decoding)?;
-    let added = entries
-        .iter()
-        .filter(|entry| entry.kind != Kind::Learned)
-        .map(|entry| AddedToken::from(entry.text, entry.kind == Kind::Special).normalized(false));
-    tokenizer
-        .add_tokens(added)
+    let added = || entries.iter().filter(|entry| entry.kind != Kind::Learned);
+    // This model knows the ids of the added tokens only; `bpe` does the rest.
+    let ids = added().filter_map(|entry| Some((entry.text.to_string(), bpe.id(entry.text)?)));
+    let model = WordLevel::builder().vocab(ids.collect()).build().map_err(wrong)?;
+    let mut inner = tokenizers::Tokenizer::new(model);
+    inner.with_normalizer(cutting.normalizer).map_err(wrong)?;
+    inner.with_pre_tokenizer(cutting.splitter);
+    inner
+        .add_tokens(added().map(|entry| {
+            AddedToken::from(entry.text, entry.kind == Kind::Special).normalized(false)
+        }))
         .map_err(|error| invalid(format!("cannot add the special tokens: {error}")))?;
-    Tokenizer::new(tokenizer, pieces)
+    Tokenizer::new(inner, Some(bpe), pieces)
 }
+
+/// What is done to a text before its words are encoded.
+#[derive(Default)]
+struct Cutting {
+    normalizer: Option<Normalizers>,
+    splitter: Option<PreTokenizerWrapper>,
+}
+
+type Parts = (Bpe, Cutting, Decoding);
 
 impl Vocabulary<'_> {
     fn token_type(&self, id: usize) -> i32 {
@@ -87,27 +100,31 @@ impl Vocabulary<'_> {
         }
     }
 
-    fn ids(&self) -> AHashMap<String, u32> {
-        self.tokens.iter().enumerate().map(|(id, text)| (text.to_string(), id as u32)).collect()
-    }
-
-    fn unknown(&self) -> Option<String> {
+    fn unknown(&self) -> Option<&str> {
         let by_type = || (0..self.tokens.len()).find(|id| self.token_type(*id) == UNKNOWN);
         let id = usize::try_from(self.unknown_id).ok().or_else(by_type)?;
-        self.tokens.get(id).map(|text| text.to_string())
+        self.tokens.get(id).copied()
     }
 
-    /// The merges that are usable: both halves and their sum must be tokens.
-    fn merge_pairs(&self) -> Outcome<Vec<(String, String)>> {
+    /// The listed merges; both halves and their sum must be tokens.
+    fn listed_merges(&self, texts: &Texts) -> Outcome<Vec<Pair>> {
         if self.merges.is_empty() {
             return Err(invalid("tokenizer.ggml.merges is missing or empty"));
         }
-        // The left half may itself start with a space, so the first character never separates.
-        let pairs = self.merges.iter().map(|merge| {
+        let mut sum = String::new();
+        let mut pair = |merge: &str| {
+            // The left half may itself start with a space, so the first character never separates.
             let first = merge.chars().next().map_or(0, char::len_utf8);
-            let at = merge[first..].find(' ').map(|at| at + first);
-            at.map(|at| (merge[..at].to_string(), merge[at + 1..].to_string()))
-                .ok_or_else(|| invalid(format!("'{merge}' in tokenizer.ggml.merges is no pair")))
+            let (left, right) = merge.split_at(first + merge[first..].find(' ')?);
+            let right = &right[1..];
+            sum.clear();
+            sum.extend([left, right]);
+            Some(Pair { left: texts.id(left)?, right: texts.id(right)?, sum: texts.id(&sum)? })
+        };
+        let pairs = self.merges.iter().map(|merge| {
+            pair(merge).ok_or_else(|| {
+                invalid(format!("'{merge}' in tokenizer.ggml.merges is no pair of tokens"))
+            })
         });
         pairs.collect()
     }
@@ -123,7 +140,7 @@ fn split(expression: &str) -> Outcome<PreTokenizerWrapper> {
     Ok(PreTokenizerWrapper::Split(split))
 }
 
-fn byte_level(vocabulary: &Vocabulary) -> Outcome<(tokenizers::Tokenizer, Decoding)> {
+fn byte_level(vocabulary: &Vocabulary) -> Outcome<Parts> {
     let Some(pre) = pre::find(vocabulary.pre) else {
         return Err(unsupported(format!(
             "tokenizer.ggml.pre '{}' is not known; known are {}",
@@ -131,74 +148,76 @@ fn byte_level(vocabulary: &Vocabulary) -> Outcome<(tokenizers::Tokenizer, Decodi
             pre::known_names()
         )));
     };
-    let bpe = BPE::builder()
-        .vocab_and_merges(vocabulary.ids(), vocabulary.merge_pairs()?)
-        .ignore_merges(pre.ignore_merges)
-        .build()
-        .map_err(wrong)?;
+    let texts = Texts::new(&vocabulary.tokens)?;
+    let merges = vocabulary.listed_merges(&texts)?;
     let mut splitters = pre.expressions.iter().map(|e| split(e)).collect::<Outcome<Vec<_>>>()?;
     splitters.push(PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, false)));
-    let mut tokenizer = tokenizers::Tokenizer::new(bpe);
-    tokenizer.with_pre_tokenizer(Some(Splitters::new(splitters)));
-    Ok((tokenizer, Decoding::byte_level()))
+    let splitter = Some(Splitters::new(splitters).into());
+    Ok((
+        Bpe::new(texts, merges).with_whole_words(pre.ignore_merges),
+        Cutting { splitter, ..Cutting::default() },
+        Decoding::byte_level(),
+    ))
 }
 
-fn sentence_piece(vocabulary: &Vocabulary) -> Outcome<(tokenizers::Tokenizer, Decoding)> {
+fn sentence_piece(vocabulary: &Vocabulary) -> Outcome<Parts> {
     if vocabulary.scores.is_empty() {
         return Err(invalid("tokenizer.ggml.scores is missing"));
     }
+    let texts = Texts::new(&vocabulary.tokens)?;
+    let merges = merges_from_scores(vocabulary, &texts);
     let prefix = vocabulary.add_space_prefix;
-    let tokenizer = spelled_with_spaces(vocabulary, merges_from_scores(vocabulary), prefix)?;
-    Ok((tokenizer, Decoding::sentence_piece(prefix)))
+    Ok((
+        spelled_with_spaces(vocabulary, texts, merges),
+        Cutting { normalizer: Some(spaces_written(prefix)?), ..Cutting::default() },
+        Decoding::sentence_piece(prefix),
+    ))
 }
 
-fn sentence_piece_merges(vocabulary: &Vocabulary) -> Outcome<(tokenizers::Tokenizer, Decoding)> {
-    let mut tokenizer = spelled_with_spaces(vocabulary, vocabulary.merge_pairs()?, false)?;
-    // No token spans a line end, so cutting there changes no id and keeps the words short.
-    tokenizer.with_pre_tokenizer(Some(split(r"[^\n]+|\n+")?));
-    Ok((tokenizer, Decoding::sentence_piece(false)))
+fn sentence_piece_merges(vocabulary: &Vocabulary) -> Outcome<Parts> {
+    let texts = Texts::new(&vocabulary.tokens)?;
+    let merges = vocabulary.listed_merges(&texts)?;
+    Ok((
+        spelled_with_spaces(vocabulary, texts, merges),
+        Cutting {
+            normalizer: Some(spaces_written(false)?),
+            // No token spans a line end, so cutting there changes no id and keeps the words short.
+            splitter: Some(split(r"[^\n]+|\n+")?),
+        },
+        Decoding::sentence_piece(false),
+    ))
 }
 
-fn spelled_with_spaces(
-    vocabulary: &Vocabulary,
-    merges: Vec<(String, String)>,
-    space_prefix: bool,
-) -> Outcome<tokenizers::Tokenizer> {
-    let mut builder = BPE::builder()
-        .vocab_and_merges(vocabulary.ids(), merges)
-        .byte_fallback(true)
-        .fuse_unk(true);
-    if let Some(unknown) = vocabulary.unknown() {
-        builder = builder.unk_token(unknown);
-    }
-    let mut tokenizer = tokenizers::Tokenizer::new(builder.build().map_err(wrong)?);
+fn spelled_with_spaces(vocabulary: &Vocabulary, texts: Texts, merges: Vec<Pair>) -> Bpe {
+    let unknown = vocabulary.unknown().and_then(|text| texts.id(text));
+    Bpe::new(texts, merges).with_fallback(unknown)
+}
+
+fn spaces_written(prefix: bool) -> Outcome<Normalizers> {
     let mut normalizers = Vec::new();
-    if space_prefix {
+    if prefix {
         normalizers.push(NormalizerWrapper::Prepend(Prepend::new(SPACE.into())));
     }
     normalizers.push(NormalizerWrapper::Replace(Replace::new(" ", SPACE).map_err(wrong)?));
-    tokenizer.with_normalizer(Some(Normalizers::new(normalizers))).map_err(wrong)?;
-    Ok(tokenizer)
+    Ok(Normalizers::new(normalizers))
 }
 
 /// SentencePiece joins the neighbours whose sum has the best score; BPE wants a ranked list of
 /// pairs. Each way to cut a piece into two pieces is one pair, ranked by the score of the sum; of
 /// pairs with one score the longer left half goes first, as SentencePiece works from the left.
-fn merges_from_scores(vocabulary: &Vocabulary) -> Vec<(String, String)> {
+fn merges_from_scores(vocabulary: &Vocabulary, texts: &Texts) -> Vec<Pair> {
     let mergeable = |id: usize| !matches!(vocabulary.token_type(id), UNKNOWN | CONTROL | BYTE);
-    let known: AHashSet<&str> = vocabulary.tokens.iter().copied().collect();
-    let mut pairs: Vec<(f32, &str, &str)> = Vec::new();
+    let mut pairs = Vec::new();
     for (id, text) in vocabulary.tokens.iter().enumerate().filter(|(id, _)| mergeable(*id)) {
+        let Some(sum) = texts.id(text) else { continue };
         for (at, _) in text.char_indices().skip(1) {
-            let (left, right) = text.split_at(at);
-            if known.contains(left) && known.contains(right) {
-                pairs.push((vocabulary.scores[id], left, right));
+            if let (Some(left), Some(right)) = (texts.id(&text[..at]), texts.id(&text[at..])) {
+                let rank = (vocabulary.scores[id], at, text.len());
+                pairs.push((rank, Pair { left, right, sum }));
             }
         }
     }
     // Stable, so equal ranks keep the order of the vocabulary.
-    pairs.sort_by(|a, b| {
-        b.0.total_cmp(&a.0).then(b.1.len().cmp(&a.1.len())).then(b.2.len().cmp(&a.2.len()))
-    });
-    pairs.into_iter().map(|(_, left, right)| (left.to_string(), right.to_string())).collect()
+    pairs.sort_by(|(a, _), (b, _)| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)).then(b.2.cmp(&a.2)));
+    pairs.into_iter().map(|(_, pair)| pair).collect()
 }

@@ -4,6 +4,7 @@
 //! after construction, so any thread may use them.
 
 mod abi;
+mod bpe;
 mod chat;
 mod functions;
 mod gguf;

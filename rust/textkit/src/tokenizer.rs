@@ -7,6 +7,7 @@ use tokenizers::tokenizer::{AddedVocabulary, OffsetType, PostProcessor, PreToken
 use tokenizers::{Encoding, Model, ModelWrapper, OffsetReferential, Token};
 
 use crate::abi::{catch, invalid, unsupported, Fault, Outcome};
+use crate::bpe::Bpe;
 use crate::pieces::{Decoding, Entry, Kind, Pieces};
 
 /// No published post-processor comes near; a hostile file must not make a list of terabytes.
@@ -14,6 +15,8 @@ const MAX_ADDED: usize = 64;
 
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    /// Encodes words and knows the vocabulary instead of `inner`, for a GGUF file.
+    bpe: Option<Bpe>,
     /// The added tokens again, with the special ones switched off.
     as_text: AddedVocabulary,
     /// Every special token's text, for marking them in messages; None when there is none.
@@ -52,7 +55,7 @@ impl Tokenizer {
                 kind: if token.special { Kind::Special } else { Kind::Added },
             }));
             let pieces = Pieces::build(&entries, &decoding)?;
-            Tokenizer::new(inner, pieces)
+            Tokenizer::new(inner, None, pieces)
         })
         .map_err(|mut failure| {
             if failure.fault == Fault::Internal {
@@ -63,7 +66,11 @@ impl Tokenizer {
         })
     }
 
-    pub fn new(inner: tokenizers::Tokenizer, pieces: Pieces) -> Outcome<Tokenizer> {
+    pub fn new(
+        inner: tokenizers::Tokenizer,
+        bpe: Option<Bpe>,
+        pieces: Pieces,
+    ) -> Outcome<Tokenizer> {
         let mut as_text = inner.get_added_vocabulary().clone();
         as_text.set_encode_special_tokens(true);
         let mut special_texts: Vec<String> = as_text
@@ -86,6 +93,7 @@ impl Tokenizer {
         let leading_ids = leading_ids(&inner)?;
         Ok(Tokenizer {
             inner,
+            bpe,
             as_text,
             specials,
             special_texts,
@@ -103,13 +111,25 @@ impl Tokenizer {
         if let Some(splitter) = self.inner.get_pre_tokenizer() {
             splitter.pre_tokenize(&mut parts).map_err(failed)?;
         }
-        self.inner.get_model().tokenize_in_pretokenized(&mut parts, None).map_err(failed)?;
-        let encoding = parts.into_encoding(None, 0, OffsetType::None).map_err(failed)?;
-        Ok(encoding.get_ids().iter().map(|id| *id as i32).collect())
+        let mut ids = Vec::new();
+        for (word, _, added) in parts.get_splits(OffsetReferential::Original, OffsetType::None) {
+            match (added, &self.bpe) {
+                (Some(tokens), _) => append(tokens, &mut ids),
+                (None, Some(bpe)) => bpe.encode(word, &mut ids),
+                (None, None) => {
+                    append(&self.inner.get_model().tokenize(word).map_err(failed)?, &mut ids)
+                }
+            }
+        }
+        Ok(ids)
     }
 
     pub fn token_to_id(&self, token: &str) -> i32 {
-        self.inner.token_to_id(token).map_or(-1, |id| id as i32)
+        let id = match &self.bpe {
+            Some(bpe) => bpe.id(token),
+            None => self.inner.token_to_id(token),
+        };
+        id.map_or(-1, |id| id as i32)
     }
 
     /// Cuts text at its added tokens as encoding would, without normalizing anything.
@@ -126,6 +146,10 @@ impl Tokenizer {
             })
             .collect()
     }
+}
+
+fn append(tokens: &[Token], ids: &mut Vec<i32>) {
+    ids.extend(tokens.iter().map(|token| token.id as i32));
 }
 
 /// Runs the post-processor over a text of one token and keeps what comes before it.
