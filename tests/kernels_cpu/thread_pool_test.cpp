@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 namespace cohort::kernels::cpu {
@@ -28,6 +30,32 @@ TEST(ThreadPool, WakesSleepingWorkers) {
     pool.parallel_for(100, [&](size_t i) { sum += static_cast<int>(i); });
     EXPECT_EQ(sum.load(), 4950);
   }
+}
+
+// As if something else had taken the worker's core in the middle of an item.
+TEST(ThreadPool, AWorkerThatKeptTheCallerWaitingSitsOut) {
+  ThreadPool pool(2);
+  const auto caller = std::this_thread::get_id();
+  std::atomic<int> here = 0;
+  pool.parallel_for(2, [&](size_t) {
+    for (++here; here < 2;) std::this_thread::yield();  // an item each
+    if (std::this_thread::get_id() != caller) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  std::atomic<int> by_worker = 0;
+  const auto start = std::chrono::steady_clock::now();
+  const auto loop = [&] {
+    pool.parallel_for(50, [&](size_t) {
+      if (std::this_thread::get_id() != caller) ++by_worker;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    });
+  };
+  loop();
+  if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(40)) {
+    EXPECT_EQ(by_worker.load(), 0);
+  }
+  while (by_worker == 0) loop();  // it comes back
 }
 
 }  // namespace

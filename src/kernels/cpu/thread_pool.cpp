@@ -1,11 +1,6 @@
 #include "kernels/cpu/thread_pool.h"
 
-#if defined(__linux__)
-#include <sys/resource.h>
-#endif
-
-#include <chrono>
-#include <utility>
+#include <algorithm>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -26,18 +21,8 @@ void pause() {
 
 constexpr int kSpins = 4000;         // about 60 microseconds before a worker sleeps
 constexpr int kSpinsToYield = 2000;  // the caller yields its core to a worker that lost its own
-constexpr std::chrono::milliseconds kLate{1};      // a worker that kept the others waiting so long
-constexpr std::chrono::milliseconds kSitsOut{50};  // because it lost its core leaves them for this
-
-/// How often the calling thread lost its core to another; 0 where that is not known.
-long preemptions() {
-#if defined(__linux__)
-  rusage usage;
-  return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
-#else
-  return 0;
-#endif
-}
+constexpr std::chrono::milliseconds kLate{1};      // more than an item takes: it lost its core
+constexpr std::chrono::milliseconds kSitsOut{50};  // then
 
 }  // namespace
 
@@ -58,6 +43,7 @@ void ThreadPool::run(size_t n, Function function, void* context) {
     for (size_t i = 0; i < n; ++i) function(context, i);
     return;
   }
+  const auto start = Clock::now();
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
   // Release: who reads one of these has seen the last ticket closed, and can claim nothing with it.
   function_.store(function, std::memory_order_release);
@@ -67,7 +53,8 @@ void ThreadPool::run(size_t n, Function function, void* context) {
   ticket_.store(uint64_t{epoch} << 32, std::memory_order_release);
   epoch_.store(epoch, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) epoch_.notify_all();
-  work(epoch);
+  const Work own = work(epoch);
+  const auto worked = Clock::now();
   for (int spins = 0; done_.load(std::memory_order_acquire) < n; ++spins) {
     if (spins < kSpinsToYield) {
       pause();
@@ -76,25 +63,27 @@ void ThreadPool::run(size_t n, Function function, void* context) {
     }
   }
   ticket_.store(uint64_t{epoch} << 32 | kClosed, std::memory_order_seq_cst);
+  const auto an_item = (worked - start) / std::max(own.items, 1);
+  if (Clock::now() - worked > kLate + 2 * an_item) late_epoch_.store(epoch);
 }
 
-bool ThreadPool::work(uint32_t epoch) {
-  for (bool last = false;;) {
+ThreadPool::Work ThreadPool::work(uint32_t epoch) {
+  for (Work own;;) {
     uint64_t ticket = ticket_.load(std::memory_order_acquire);
     const Function function = function_.load(std::memory_order_acquire);
     void* const context = context_.load(std::memory_order_acquire);
     const uint32_t count = count_.load(std::memory_order_acquire);
-    if (static_cast<uint32_t>(ticket >> 32) != epoch || (ticket & kClosed) >= count) return last;
+    if (static_cast<uint32_t>(ticket >> 32) != epoch || (ticket & kClosed) >= count) return own;
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
     function(context, ticket & kClosed);
-    last = done_.fetch_add(1, std::memory_order_release) + 1 == count;
+    own.was_last = done_.fetch_add(1, std::memory_order_release) + 1 == count;
+    ++own.items;
   }
 }
 
 void ThreadPool::worker_loop() {
-  using Clock = std::chrono::steady_clock;
   uint32_t seen = 0;
-  long seen_preemptions = 0;
+  Work own;
   for (;;) {
     for (int spins = 0; spins < kSpins && epoch_.load(std::memory_order_acquire) == seen; ++spins) {
       pause();
@@ -105,12 +94,10 @@ void ThreadPool::worker_loop() {
       sleepers_.fetch_sub(1, std::memory_order_seq_cst);
       continue;
     }
-    if (stopping_.load()) return;
+    if (own.was_last && late_epoch_.load() == seen) std::this_thread::sleep_for(kSitsOut);
     seen = epoch_.load(std::memory_order_acquire);
-    const auto start = Clock::now();
-    if (!work(seen) || Clock::now() - start < kLate) continue;
-    const long before = std::exchange(seen_preemptions, preemptions());
-    if (seen_preemptions > before) std::this_thread::sleep_for(kSitsOut);
+    if (stopping_.load()) return;  // read after the epoch that the destructor raised, if it did
+    own = work(seen);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <thread>
@@ -11,9 +12,9 @@ namespace cohort::kernels::cpu {
 /// A fixed set of workers for short data-parallel loops. The calling thread is worker 0.
 ///   start    workers spin for tens of microseconds between loops, then sleep on a futex
 ///   finish   a loop ends when its items are done, not when every worker has looked at it, so a
-///            worker that lost its core delays nothing but the item it holds; if the others waited
-///            for that one, it sits out the loops of the next 50 ms: what shares the core would
-///            take it away again
+///            worker that lost its core delays nothing but the item it holds; the one that the
+///            caller had to wait for sits out the loops of the next 50 ms: what shares its core
+///            would take it away again
 ///   thread   one caller at a time: the MLX stream, or the engine while that is idle
 class ThreadPool {
  public:
@@ -35,11 +36,15 @@ class ThreadPool {
 
  private:
   using Function = void (*)(void*, size_t);
+  using Clock = std::chrono::steady_clock;
 
   void run(size_t n, Function function, void* context);
+  struct Work {
+    int items = 0;
+    bool was_last = false;  // the loop ended with an item of it
+  };
   /// Claims and runs items of the loop `epoch` until none is left.
-  ///   returns  whether all were done with its last one: the caller may have waited for it
-  bool work(uint32_t epoch);
+  Work work(uint32_t epoch);
   void worker_loop();
 
   std::vector<std::thread> workers_;
@@ -52,6 +57,7 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> done_{0};
   alignas(64) std::atomic<uint32_t> epoch_{0};  // what sleeping workers wait on
   std::atomic<int> sleepers_{0};
+  std::atomic<uint32_t> late_epoch_{0};  // of the last loop whose end was waited for
   std::atomic<bool> stopping_{false};
 
   static constexpr uint64_t kClosed = 0xffffffffu;
