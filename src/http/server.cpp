@@ -156,6 +156,7 @@ Server::~Server() {
 
 void Server::start() {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write
   impl_->bind();
   asio::co_spawn(impl_->io, impl_->accept(), asio::detached);
   asio::co_spawn(impl_->io, impl_->watch_deadlines(), asio::detached);

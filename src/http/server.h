@@ -46,7 +46,7 @@ class Server {
   Server(std::vector<api::Route> routes, const ServerOptions& options);
   ~Server();  // stop()
 
-  /// Binds and serves. Once in the life of a server. SIGPIPE is ignored from here on.
+  /// Binds and serves. Once in the life of a server. SIGPIPE and SIGXFSZ are ignored from here on.
   ///   throws  Error{kUnavailable} naming the address and the reason
   void start();
   /// Of the bound socket; after start().

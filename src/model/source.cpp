@@ -59,16 +59,20 @@ std::string gguf_name(std::string_view published, bool gemma) {
 }
 
 /// The rotary settings of a GGUF file as a Hugging Face rope_scaling object.
+///   source  llama.cpp: a factor without a type is linear, 0 is none; older files call it
+///           rope.scale_linear
 json::value gguf_rope_scaling(const GgufMetadata& m, const std::string& arch) {
   const auto type = m.find<std::string_view>(arch + ".rope.scaling.type");
-  if (!type || *type == "none") return nullptr;
-  json::object scaling{{"rope_type", *type}};
-  if (auto factor = m.find<float>(arch + ".rope.scaling.factor")) scaling["factor"] = *factor;
+  auto factor = m.find<float>(arch + ".rope.scaling.factor");
+  if (!factor) factor = m.find<float>(arch + ".rope.scale_linear");
+  if (type ? *type == "none" : factor.value_or(0) == 0) return nullptr;
+  json::object scaling{{"rope_type", type.value_or("linear")}};
+  if (factor) scaling["factor"] = *factor;
   if (auto original = m.find<int64_t>(arch + ".rope.scaling.original_context_length")) {
     scaling["original_max_position_embeddings"] = *original;
   }
-  if (auto factor = m.find<float>(arch + ".rope.scaling.attn_factor")) {
-    scaling["attention_factor"] = *factor;
+  if (auto scale = m.find<float>(arch + ".rope.scaling.attn_factor")) {
+    scaling["attention_factor"] = *scale;
   }
   return scaling;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "model/model.h"
 
 namespace cohort::model {
@@ -60,7 +61,7 @@ std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (size_t i = 0; i < names.size(); ++i) {
     if (i == 40) return text + fmt::format(" and {} more", names.size() - i);
-    text += (i == 0 ? "" : ", ") + names[i];
+    text += (i == 0 ? "" : ", ") + printable(names[i]);
   }
   return text;
 }

@@ -1,11 +1,15 @@
 #include "serving/state_identity.h"
 
 #include <mlx/version.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <set>
 
+#include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/sha256.h"
 #include "kernels/cpu/kernels.h"
@@ -33,7 +37,8 @@ void add_samples(Sha256& hash, Bytes bytes) {
   }
 }
 
-/// When files of weights were written last: an edit may spare all samples.
+/// When files of weights were changed last: an edit may spare all samples, and set back the time of
+/// the last writing, but not that of the last change.
 void add_times(Sha256& hash, const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path)) {
     std::set<std::filesystem::path> files;
@@ -43,8 +48,16 @@ void add_times(Sha256& hash, const std::filesystem::path& path) {
     for (const std::filesystem::path& file : files) add_times(hash, file);
     return;
   }
-  const auto time = std::filesystem::last_write_time(path).time_since_epoch();
-  add(hash, fmt::format("{} {}", path.filename().string(), time.count()));
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0)
+    fail(ErrorKind::kNotFound, "{}: {}", path.string(), std::strerror(errno));
+#if defined(__APPLE__)
+  const timespec written = status.st_mtimespec, changed = status.st_ctimespec;
+#else
+  const timespec written = status.st_mtim, changed = status.st_ctim;
+#endif
+  add(hash, fmt::format("{} {}.{} {}.{}", path.filename().string(), written.tv_sec, written.tv_nsec,
+                        changed.tv_sec, changed.tv_nsec));
 }
 
 std::string fingerprint(const model::Checkpoint& checkpoint) {

@@ -7,6 +7,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 
 import numpy
 import pytest
@@ -18,6 +19,9 @@ LLAMA = GOLDENS / "llama"
 COMMANDS = ["serve", "run", "logits", "bench", "fit", "pull", "ls"]
 FRANCE = "What is the capital of France?"
 GREEDY = ["--temperature", "0", "--threads", "2"]
+
+sys.path.append(str(ROOT / "bench"))
+import gguf_file  # noqa: E402
 
 
 def cohort(*arguments, stdin="", **environment):
@@ -429,6 +433,35 @@ def test_what_is_no_model_gives_one_clear_line(tmp_path, ids_file):
             assert line.startswith("cohort: error: ") and len(line) < 600
             assert path.name in line or "model.safetensors" in line, line
             assert done.stdout == ""
+
+
+def test_names_of_tensors_reach_no_terminal_as_they_are(tmp_path):
+    model = tmp_path / "llama"
+    shutil.copytree(LLAMA, model)
+    content = (model / "model.safetensors").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    head = json.loads(content[8:8 + size])
+    head["x\x1b[2J\nfake line"] = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    head = json.dumps(head).encode()
+    (model / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + content[8 + size:])
+    done = cohort("bench", model)
+    assert done.returncode == 1 and "fake line" in done.stderr
+    assert "\x1b" not in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_rope_factor_of_a_gguf_file_without_a_type_is_linear(tmp_path, ids_file):
+    values, tensors = gguf_file.read(answer("pull", "smollm2").strip())
+
+    def logits_with(**more):
+        added = {f"llama.rope.{key}": value for key, value in more.items()}
+        gguf_file.write(tmp_path / "model.gguf", values | added, tensors)
+        return logits(tmp_path / "model.gguf", ids_file)
+
+    four = struct.pack("<If", 6, 4.0)
+    linear = logits_with(**{"scaling.factor": four, "scaling.type": struct.pack("<IQ", 8, 6) + b"linear"})
+    assert not same(linear, logits_with())
+    assert same(linear, logits_with(**{"scaling.factor": four}))
+    assert same(linear, logits_with(scale_linear=four))
 
 
 # Readers that go away, disks that are full

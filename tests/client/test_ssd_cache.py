@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import threading
@@ -41,7 +42,8 @@ def verify(folder):
     return subprocess.run([COHORT, "cache", "verify", "--ssd-cache", str(folder)], capture_output=True, text=True)
 
 
-def test_weights_that_were_edited_in_place_are_another_model(tmp_path):
+@pytest.mark.parametrize("time_set_back", [False, True])
+def test_weights_that_were_edited_in_place_are_another_model(tmp_path, time_set_back):
     model, folder, prompt = tmp_path / "llama", tmp_path / "cache", prompt_of(7, 150)
     shutil.copytree(LLAMA, model)
     with with_folder(folder, model=model) as server:
@@ -52,10 +54,22 @@ def test_weights_that_were_edited_in_place_are_another_model(tmp_path):
     content = bytearray(weights.read_bytes())
     at = 8 + int.from_bytes(content[:8], "little") + len(content) // 3
     content[at] ^= 0x80
+    times = weights.stat()
     weights.write_bytes(content)
+    if time_set_back:
+        os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
     with with_folder(folder, model=model) as server:
         server.name = "llama"
         assert cached(ask(server, prompt)) == 0
+
+
+def test_a_file_size_limit_costs_entries_not_the_server(tmp_path):
+    with with_folder(tmp_path / "cache") as server:
+        server.name = "llama"
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (4096, 4096))
+        answer = ask(server, prompt_of(8, 150))
+        flush(server)
+        assert ask(server, prompt_of(8, 150)).choices[0].text == answer.choices[0].text
 
 
 @pytest.mark.parametrize("flags", [[], ["--kv-quant", "8", "--kv-group-size", "32"], ["--exact"]])

@@ -22,8 +22,8 @@ enum class Activation { kSilu, kGeluTanh };
 constexpr int kPanelRows = 8;
 
 /// A group stands out whose largest value is more than so many times the root mean square of its
-/// row: about one in eight (docs/performance.md).
-constexpr float kStandsOut = 5;
+/// row: about one in six (docs/performance.md).
+constexpr float kStandsOut = 4;
 
 /// Activation rows as integers per group of 32: x ~ scale * (code + low / 128), |code| <= 127. Only
 /// the groups whose largest value stands out of their row have low codes, |low| <= 64: rounding
