@@ -61,7 +61,7 @@ std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (size_t i = 0; i < names.size(); ++i) {
     if (i == 40) return text + fmt::format(" and {} more", names.size() - i);
-    text += (i == 0 ? "" : ", ") + printable(names[i]);
+    text += (i == 0 ? "" : ", ") + names[i];
   }
   return text;
 }
@@ -225,7 +225,7 @@ WeightStore Weights::finish() {
         std::any_of(ignored_.begin(), ignored_.end(), [&](const std::string& part) {
           return name.find(part) != std::string_view::npos;
         });
-    if (!expected) unused.emplace_back(name);
+    if (!expected) unused.push_back(printable(name));
   }
   std::string problems;
   const auto add = [&](const char* what, const std::vector<std::string>& names) {

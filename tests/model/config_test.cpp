@@ -157,7 +157,7 @@ TEST(Config, AWrongRotarySettingIsNamedWithWhatIsAllowed) {
 
 TEST(Config, MissingUnusedAndMisshapenTensorsAreOneError) {
   const std::string fewer = refusal("llama", {{"num_hidden_layers", 3}});
-  EXPECT_NE(fewer.find("tensors that the model does not use: model.layers.3."), std::string::npos)
+  EXPECT_NE(fewer.find("tensors that the model does not use: 'model.layers.3."), std::string::npos)
       << fewer;
   const std::string more = refusal("llama", {{"num_hidden_layers", 4000}});
   EXPECT_NE(more.find("missing tensors: model.layers.4."), std::string::npos) << more;
