@@ -38,7 +38,7 @@ void add_samples(Sha256& hash, Bytes bytes) {
 }
 
 /// When files of weights were changed last: an edit may spare all samples, and set back the time of
-/// the last writing, but not that of the last change.
+/// the last writing, which changes this one.
 void add_times(Sha256& hash, const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path)) {
     std::set<std::filesystem::path> files;
@@ -49,15 +49,15 @@ void add_times(Sha256& hash, const std::filesystem::path& path) {
     return;
   }
   struct stat status;
-  if (::stat(path.c_str(), &status) != 0)
+  if (::stat(path.c_str(), &status) != 0) {
     fail(ErrorKind::kNotFound, "{}: {}", path.string(), std::strerror(errno));
+  }
 #if defined(__APPLE__)
-  const timespec written = status.st_mtimespec, changed = status.st_ctimespec;
+  const timespec changed = status.st_ctimespec;
 #else
-  const timespec written = status.st_mtim, changed = status.st_ctim;
+  const timespec changed = status.st_ctim;
 #endif
-  add(hash, fmt::format("{} {}.{} {}.{}", path.filename().string(), written.tv_sec, written.tv_nsec,
-                        changed.tv_sec, changed.tv_nsec));
+  add(hash, fmt::format("{} {}.{}", path.filename().string(), changed.tv_sec, changed.tv_nsec));
 }
 
 std::string fingerprint(const model::Checkpoint& checkpoint) {
