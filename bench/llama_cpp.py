@@ -10,7 +10,8 @@ from machine import fail, note, run
 RELEASE = "0.3.36"  # of llama-cpp-python; its source archive holds the whole of llama.cpp
 ARCHIVE = f"llama_cpp_python-{RELEASE}.tar.gz"
 ARCHIVE_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
-CMAKE_FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON"] + [
+CMAKE_FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
+               f"-DCMAKE_CXX_FLAGS=-include {pathlib.Path(__file__).resolve().with_name('tile_config.h')}"] + [
     f"-D{name}=OFF" for name in ("LLAMA_CURL", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_UI",
                                  "LLAMA_BUILD_WEBUI", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_APP")]
 
