@@ -52,7 +52,9 @@ uint8_t code_at(const std::byte* row, int64_t index, int bits) {
 }
 
 QuantLayout affine_layout(const Quantization& q, const TensorView& scales) {
-  return {.code = q.bits <= 4 ? CodeType::kU4 : CodeType::kU8,
+  return {.code = q.bits <= 4   ? CodeType::kU4
+                  : q.bits <= 6 ? CodeType::kU6
+                                : CodeType::kU8,
           .scale = scale_type(scales.type),
           .has_min = true};
 }

@@ -71,16 +71,16 @@ inline std::vector<Sample> samples(WeightArena& arena, ThreadPool& pool, int row
     out.push_back(dense_sample(arena, pool, type, rows, cols));
   }
   for (ScaleType scale : {ScaleType::kF32, ScaleType::kBF16}) {
-    for (CodeType code : {CodeType::kU4, CodeType::kU8}) {
+    for (const auto& [code, codes] :
+         {std::pair{CodeType::kU4, 16}, {CodeType::kU6, 64}, {CodeType::kU8, 256}}) {
       const QuantLayout layout{code, scale, true, 0, 32};
       out.push_back({"affine", pack_quantized(arena, pool, rows, cols, layout,
                                               [=](int64_t row, int64_t g, DecodedGroup& group) {
                                                 const auto bytes = test::random_bytes(
                                                     32, static_cast<uint32_t>(row * 131 + g));
                                                 for (int i = 0; i < 32; ++i)
-                                                  group.codes[i] = code == CodeType::kU4
-                                                                       ? bytes[i] & 15
-                                                                       : bytes[i];
+                                                  group.codes[i] =
+                                                      static_cast<uint8_t>(bytes[i] % codes);
                                                 group.scale[0] = group.scale[1] = 0.0078125f;
                                                 group.min = -0.0625f;
                                               })});

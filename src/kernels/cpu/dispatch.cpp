@@ -2,13 +2,41 @@
 #include <sys/auxv.h>
 #endif
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <cstdlib>
 #include <string_view>
 
 #include "base/error.h"
 #include "kernels/cpu/kernels.h"
 
+#if defined(COHORT_X86_KERNELS) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace cohort::kernels::cpu {
+namespace {
+
+#if defined(COHORT_X86_KERNELS)
+/// Whether the processor has AMX for bytes and the system lets this process use its registers.
+///   source  Linux, Documentation/arch/x86/xstate.rst
+bool grants_amx() {
+#if defined(__linux__)
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kTiles = 1u << 24, kInt8 = 1u << 25;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 && (d & kInt8) != 0 &&
+         ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
+}  // namespace
 
 std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> found;
@@ -19,6 +47,7 @@ std::vector<const Kernels*> available_kernels() {
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vnni")) {
+    if (grants_amx()) found.push_back(&kAmxKernels);
     found.push_back(&kAvx512Kernels);
   }
   if (avx2 && __builtin_cpu_supports("avxvnni")) found.push_back(&kAvxVnniKernels);

@@ -19,45 +19,44 @@ namespace cohort::kernels::cpu {
 
 enum class Activation { kSilu, kGeluTanh };
 
-constexpr int kPanelRows = 8;
-
 /// A group stands out whose largest value is more than so many times the root mean square of its
-/// row: about one in six (docs/performance.md).
-constexpr float kStandsOut = 4;
+/// row (docs/performance.md).
+constexpr float kStandsOut = 3.5f;
 
-/// Activation rows as integers per group of 32: x ~ scale * (code + low / 128), |code| <= 127. Only
-/// the groups whose largest value stands out of their row have low codes, |low| <= 64: rounding
-/// there costs most. In panels of eight rows (the last one of what is left), which pass a tile
-/// together: [panels][groups][rows].
+/// Activation rows as integers per group of 32: x ~ scale * code, |code| <= 127. Of the groups
+/// whose largest value stands out of their row, where rounding costs most, x ~ scale * (128 * code
+/// + low), |low| <= 64. In panels of rows that pass a tile together (the last one of what is left):
+/// [panels][groups][rows].
 struct QuantizedRows {
   int8_t* codes;        // [32] of each entry; 0 beyond cols
   float* scales;        // of each entry
   int32_t* sums;        // [2] of each entry: of 16 codes
-  float* scaled_sums;   // of each entry: scale * (sum of codes + sum of low codes / 128)
+  float* scaled_sums;   // of each entry: scale * sum of its codes, low ones and all
   uint8_t* stands_out;  // of each entry: whether it has low codes
   int8_t* low_codes;    // as codes and sums, of those that have
   int32_t* low_sums;
   int groups;
   ptrdiff_t rows;
+  int panel;  // rows of a whole one: Kernels::panel
 
   /// Entries of a group in the panel of `row`: what lies between two groups of a row.
   ptrdiff_t panel_rows(ptrdiff_t row) const {
-    return std::min<ptrdiff_t>(kPanelRows, rows - row / kPanelRows * kPanelRows);
+    return std::min<ptrdiff_t>(panel, rows - row / panel * panel);
   }
   /// The entry of group 0.
-  ptrdiff_t entry(ptrdiff_t row) const {
-    return row / kPanelRows * kPanelRows * groups + row % kPanelRows;
-  }
+  ptrdiff_t entry(ptrdiff_t row) const { return row / panel * panel * groups + row % panel; }
 };
 
-/// Tiles of a matrix that are multiplied together: 1 or 2, the outputs of both side by side.
+constexpr int kMostTiles = 2;
+
+/// Tiles of a matrix that are multiplied together, at most kMostTiles, their outputs side by side.
 struct TileSpan {
   int first;
   int count;
 };
 
 /// Raised with every change that lets a kernel give other bits: saved state is bound to it.
-constexpr int kArithmeticVersion = 2;
+constexpr int kArithmeticVersion = 3;
 
 constexpr int kSegmentBlocks = 16;  // keys of 16 blocks are reduced first, then merged in order
 
@@ -98,6 +97,7 @@ struct StreamPlan {
 /// one fixed order of operations per output lane (sums across lanes by one fixed tree).
 struct Kernels {
   const char* name;
+  int panel;  // rows of activations that matmul_int takes together
   /// out[i] = x[i] / rms(x) * weight[i]
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   /// Fills row `row` of `out` from x[n]: a row's codes depend on that row alone.
@@ -106,9 +106,6 @@ struct Kernels {
   /// begins a panel.
   void (*matmul_int)(const PackedMatrix& matrix, TileSpan tiles, const QuantizedRows& x, int first,
                      int count, float* out, ptrdiff_t stride);
-  /// Fills `opened`, of opened_layout(matrix.layout), with the tiles: dearer to read once, cheaper
-  /// to read again for every eight rows.
-  void (*open_tiles)(const PackedMatrix& matrix, TileSpan tiles, const PackedMatrix& opened);
   void (*matmul_f32)(const PackedMatrix& matrix, TileSpan tiles, const float* x, ptrdiff_t x_stride,
                      int first, int count, float* out, ptrdiff_t stride);
   /// out[i] = activation(gate[i]) * up[i]
@@ -128,6 +125,7 @@ extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;  // null members where not built for this architecture
 extern const Kernels kAvxVnniKernels;
 extern const Kernels kAvx512Kernels;
+extern const Kernels kAmxKernels;
 extern const Kernels kNeonKernels;
 extern const Kernels kNeonI8mmKernels;
 

@@ -89,24 +89,22 @@ void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
     const float limit = stands_out ? 127.0f * 128.0f : 127.0f;
     const float factor =
         peak > 0 ? std::min(limit / peak, std::numeric_limits<float>::max()) : 0.0f;
-    int32_t low_sum = 0;
+    int32_t sum = 0;
     for (int i = 0; i < 2; ++i) {
       I code = whole_codes(half[i], factor, limit);
+      sum += sum_lanes(code);
       if (stands_out) {
         const I high = divide128(add(code, set1_i(64)));
         const I low = sub(code, times128(high));
         store_bytes(out.low_codes + at * kGroup + i * 16, low);
         out.low_sums[2 * at + i] = sum_lanes(low);
-        low_sum += out.low_sums[2 * at + i];
         code = high;
       }
       store_bytes(out.codes + at * kGroup + i * 16, code);
       out.sums[2 * at + i] = sum_lanes(code);
     }
-    out.scales[at] = peak / 127;
-    out.scaled_sums[at] =
-        out.scales[at] * (static_cast<float>(out.sums[2 * at] + out.sums[2 * at + 1]) +
-                          static_cast<float>(low_sum) / 128);
+    out.scales[at] = peak / limit;
+    out.scaled_sums[at] = out.scales[at] * static_cast<float>(sum);
     out.stands_out[at] = stands_out;
   }
 }
@@ -143,6 +141,15 @@ struct CodesU4 {
   static Codes vector(const std::byte* p, int j) {
     const Codes pair = load_codes(reinterpret_cast<const uint8_t*>(p) + j % 4 * 64);
     return j < 4 ? low_nibbles(pair) : high_nibbles(pair);
+  }
+  static Codes dot_vector(const std::byte* p, int j) { return vector(p, j); }
+};
+struct CodesU6 {
+  static constexpr size_t kBytes = 384;
+  static constexpr int kLess = 0;
+  static Codes vector(const std::byte* p, int j) {
+    const Codes pairs = load_codes(reinterpret_cast<const uint8_t*>(p) + 256 + j / 4 * 64);
+    return with_upper_pairs(CodesU4::vector(p, j), pairs, j % 4);
   }
   static Codes dot_vector(const std::byte* p, int j) { return vector(p, j); }
 };
@@ -209,23 +216,26 @@ inline bool any(const uint8_t* flags) {
   return all != 0;
 }
 
-/// Rows [first, first + MB) of x against TB tiles from `tile` on: exact integer sums per group and
-/// kind of code, then fma over the groups in sequence.
+/// Rows [first, first + MB) of x, from `first_group` on, against TB tiles from `tile` on: exact
+/// integer sums per group, then fma over the groups in sequence, added to what `out` holds of the
+/// groups before.
 template <class C, class S, int kParts, int TB, int MB>
-void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int first, float* out,
-               ptrdiff_t stride) {
+void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int first_group, int first,
+               float* out, ptrdiff_t stride) {
   F acc[TB][MB];
   const std::byte* p[TB];
   COHORT_EACH_TILE(t) {
     p[t] = m.tile(tile + t);
-    COHORT_EACH_ROW(r) acc[t][r] = set1(0);
+    COHORT_EACH_ROW(r) {
+      acc[t][r] = first_group > 0 ? load(out + r * stride + t * kTileRows) : set1(0);
+    }
   }
   const int zero = m.layout.zero - C::kLess;
   const size_t group_bytes = m.group_bytes();
   const bool has_min = m.layout.has_min;
   const int groups = m.groups();
   const ptrdiff_t panel_rows = x.panel_rows(first);
-  ptrdiff_t at = x.entry(first);
+  ptrdiff_t at = x.entry(first) + first_group * panel_rows;
   for (int g = 0; g < groups; ++g, at += panel_rows) {
     COHORT_EACH_TILE(t) prefetch_weights(p[t], C::kBytes + 2 * S::kBytes);
     const std::byte* factors[TB];
@@ -241,23 +251,25 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
       add_dots<C>(p, begin, end, [&](int r) { return x.codes + (at + r) * kGroup; }, sums);
       F scales[TB];
       COHORT_EACH_TILE(t) scales[t] = S::read(p[t] + C::kBytes + part * S::kBytes, factors[t]);
-      COHORT_EACH_ROW(r) {
+      const auto scale_up = [&](int r, const auto& of_tile) {
         const F x_scale = set1(x.scales[at + r]);
         COHORT_EACH_TILE(t) {
-          acc[t][r] = fma(to_float(sums[t][r]), mul(scales[t], x_scale), acc[t][r]);
+          acc[t][r] = fma(to_float(of_tile(t)), mul(scales[t], x_scale), acc[t][r]);
         }
+      };
+      if (!any<MB>(x.stands_out + at)) {
+        COHORT_EACH_ROW(r) scale_up(r, [&](int t) { return sums[t][r]; });
+        continue;
       }
-      if (!any<MB>(x.stands_out + at)) continue;
       COHORT_EACH_ROW(r) {
-        if (!x.stands_out[at + r]) continue;
-        I low[TB][1];
-        const I start = set1_i(-zero * sum_of<kParts>(x.low_sums + 2 * (at + r), part));
-        COHORT_EACH_TILE(t) low[t][0] = start;
-        add_dots<C>(p, begin, end, [&](int) { return x.low_codes + (at + r) * kGroup; }, low);
-        const F x_scale = set1(x.scales[at + r] / 128);
-        COHORT_EACH_TILE(t) {
-          acc[t][r] = fma(to_float(low[t][0]), mul(scales[t], x_scale), acc[t][r]);
+        I total[TB][1];
+        COHORT_EACH_TILE(t) total[t][0] = sums[t][r];
+        if (x.stands_out[at + r]) {
+          const I start = set1_i(-zero * sum_of<kParts>(x.low_sums + 2 * (at + r), part));
+          COHORT_EACH_TILE(t) total[t][0] = add(times128(sums[t][r]), start);
+          add_dots<C>(p, begin, end, [&](int) { return x.low_codes + (at + r) * kGroup; }, total);
         }
+        scale_up(r, [&](int t) { return total[t][0]; });
       }
     }
     COHORT_EACH_TILE(t) {
@@ -276,7 +288,6 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
 /// Calls block<TB, MB>(tile, row) until all tiles, at most kTileBlock, and rows are covered.
 template <class Block>
 void in_blocks(int tiles, int rows, Block block) {
-  static_assert(kPanelRows % kRowBlock == 0);
   const auto with_tiles = [&](auto tile_block, int tile) {
     int r = 0;
     for (; r + kRowBlock <= rows; r += kRowBlock) {
@@ -297,52 +308,53 @@ void in_blocks(int tiles, int rows, Block block) {
 /// Calls run(codes, scale, parts) with the readers of the matrix's layout.
 template <class Run>
 void with_layout(const PackedMatrix& m, Run run) {
-  const bool u4 = m.layout.code == CodeType::kU4;
+  const auto with_codes = [&](auto codes, auto scale, auto parts) {
+    if (m.layout.code == CodeType::kU6) return run(CodesU6{}, scale, parts);
+    if (m.layout.code == CodeType::kU8) return run(CodesU8{}, scale, parts);
+    if constexpr (parts() == 1) run(codes, scale, parts);
+  };
   constexpr std::integral_constant<int, 1> kWhole;
+  constexpr std::integral_constant<int, 2> kHalves;
   if (m.layout.group == 16) {
-    constexpr std::integral_constant<int, 2> kHalves;
-    return m.layout.scale == ScaleType::kI8 ? run(CodesU8{}, ScaleI8{}, kHalves)
-                                            : run(CodesU8{}, ScaleF32{}, kHalves);
+    return m.layout.scale == ScaleType::kI8 ? with_codes(CodesU8{}, ScaleI8{}, kHalves)
+                                            : with_codes(CodesU8{}, ScaleF32{}, kHalves);
   }
   switch (m.layout.scale) {
     case ScaleType::kF32:
-      return u4 ? run(CodesU4{}, ScaleF32{}, kWhole) : run(CodesU8{}, ScaleF32{}, kWhole);
+      return with_codes(CodesU4{}, ScaleF32{}, kWhole);
     case ScaleType::kF16:
-      return u4 ? run(CodesU4{}, ScaleF16{}, kWhole) : run(CodesU8{}, ScaleF16{}, kWhole);
+      return with_codes(CodesU4{}, ScaleF16{}, kWhole);
     case ScaleType::kBF16:
-      return u4 ? run(CodesU4{}, ScaleBF16{}, kWhole) : run(CodesU8{}, ScaleBF16{}, kWhole);
+      return with_codes(CodesU4{}, ScaleBF16{}, kWhole);
     case ScaleType::kI8:
-      return u4 ? run(CodesU4{}, ScaleI8{}, kWhole) : run(CodesU8{}, ScaleI8{}, kWhole);
+      return with_codes(CodesU4{}, ScaleI8{}, kWhole);
   }
 }
 
-void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, int first, int count,
-                float* out, ptrdiff_t stride) {
-  with_layout(m, [&](auto codes, auto scale, auto parts) {
-    using C = decltype(codes);
-    using S = decltype(scale);
-    in_blocks(tiles.count, count, [&](auto tb, auto mb, int tile, int r) {
-      int_block<C, S, parts(), tb(), mb()>(m, tiles.first + tile, x, first + r,
-                                           out + r * stride + tile * kTileRows, stride);
-    });
-  });
-}
-
-/// Codes to a byte each and scales to f32.
+/// Fills `opened` with the groups of the tiles from `first_group` on: codes to a byte each, less
+/// `less`, and scales to f32.
 template <class C, class S, int kParts>
-void open_groups(const PackedMatrix& m, TileSpan tiles, const PackedMatrix& opened) {
+void open_groups(const PackedMatrix& m, TileSpan tiles, int first_group, int less,
+                 const PackedMatrix& opened) {
   const int vectors = kParts + (m.layout.has_min ? 1 : 0);
   for (int t = 0; t < tiles.count; ++t) {
-    const std::byte* from = m.tile(tiles.first + t);
-    std::byte* to = opened.data + t * opened.tile_bytes();
-    for (int g = 0; g < m.groups(); ++g, from += m.group_bytes(), to += opened.group_bytes()) {
+    const std::byte* tile = m.tile(tiles.first + t);
+    for (int g = 0; g < opened.groups(); ++g) {
+      const std::byte* from = tile + (first_group + g) * m.group_bytes();
+      const std::byte* factors = tile + m.factors_at(first_group + g);
+      std::byte* to = opened.data + t * opened.tile_bytes() + g * opened.group_bytes();
+      prefetch_weights(from, C::kBytes + 2 * S::kBytes);
       COHORT_UNROLLED
       for (int j = 0; j < 8; ++j) {
         const Codes codes = C::vector(from, j);
         std::memcpy(to + j * sizeof(Codes), &codes, sizeof(Codes));
       }
+      if (less != 0) {
+        auto* codes = reinterpret_cast<uint8_t*>(to);
+        for (size_t i = 0; i < CodesU8::kBytes; ++i)
+          codes[i] = static_cast<uint8_t>(codes[i] - less);
+      }
       auto* scales = reinterpret_cast<float*>(to + CodesU8::kBytes);
-      const std::byte* factors = m.tile(tiles.first + t) + m.factors_at(g);
       for (int i = 0; i < vectors; ++i) {
         const std::byte* read = from + C::kBytes + i * S::kBytes;
         store(scales + i * kTileRows, S::read(read, factors + (i < kParts ? 0 : kFactorVector)));
@@ -351,9 +363,49 @@ void open_groups(const PackedMatrix& m, TileSpan tiles, const PackedMatrix& open
   }
 }
 
-void open_tiles(const PackedMatrix& m, TileSpan tiles, const PackedMatrix& opened) {
+/// Opened tiles pass over the rows in blocks that registers hold.
+struct ByLanes {
+  static constexpr int kPanel = 8;  // rows
+  static_assert(kPanel % kRowBlock == 0);
+  static constexpr int kRowsToOpen = 32;    // repay that tiles are opened first,
+  static constexpr int kGroupsToOpen = 32;  // so many groups at a time
+  static constexpr bool kSigned = false;    // whether opened codes are less the layout's zero
+
+  template <int kParts>
+  static void multiply(const PackedMatrix& opened, int tiles, const QuantizedRows& x,
+                       int first_group, int first, int count, float* out, ptrdiff_t stride) {
+    in_blocks(tiles, count, [&](auto tb, auto mb, int tile, int r) {
+      int_block<CodesU8, ScaleF32, kParts, tb(), mb()>(opened, tile, x, first_group, first + r,
+                                                       out + r * stride + tile * kTileRows, stride);
+    });
+  }
+};
+
+template <class By>
+void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, int first, int count,
+                float* out, ptrdiff_t stride) {
   with_layout(m, [&](auto codes, auto scale, auto parts) {
-    open_groups<decltype(codes), decltype(scale), parts()>(m, tiles, opened);
+    using C = decltype(codes);
+    using S = decltype(scale);
+    constexpr bool kIsOpen =
+        !By::kSigned && std::is_same_v<C, CodesU8> && !std::is_same_v<S, ScaleI8>;
+    if (kIsOpen || count < By::kRowsToOpen) {
+      return in_blocks(tiles.count, count, [&](auto tb, auto mb, int tile, int r) {
+        int_block<C, S, parts(), tb(), mb()>(m, tiles.first + tile, x, 0, first + r,
+                                             out + r * stride + tile * kTileRows, stride);
+      });
+    }
+    // A byte a code and f32 scales: dearer to read once, cheaper to read again.
+    alignas(64)
+        std::byte room[kMostTiles * By::kGroupsToOpen * (CodesU8::kBytes + 3 * ScaleF32::kBytes)];
+    PackedMatrix opened{.rows = kMostTiles * kTileRows, .layout = m.layout, .data = room};
+    opened.layout.code = CodeType::kU8;
+    opened.layout.scale = ScaleType::kF32;
+    for (int g = 0; g < m.groups(); g += By::kGroupsToOpen) {
+      opened.cols = std::min(By::kGroupsToOpen, m.groups() - g) * kGroup;
+      open_groups<C, S, parts()>(m, tiles, g, By::kSigned ? m.layout.zero : 0, opened);
+      By::template multiply<parts()>(opened, tiles.count, x, g, first, count, out, stride);
+    }
   });
 }
 
@@ -488,7 +540,8 @@ void exp_shifted(const float* x, float shift, float factor, int64_t n, float* ou
 
 #include "kernels/cpu/attention.inl"
 
+template <class By = ByLanes>
 constexpr Kernels table(const char* name) {
-  return {name, rms_norm, quantize, matmul_int, open_tiles, matmul_f32,
-          gate, rope,     attend,   merge,      argmax,     exp_shifted};
+  return {name, By::kPanel, rms_norm, quantize, matmul_int<By>, matmul_f32,
+          gate, rope,       attend,   merge,    argmax,         exp_shifted};
 }

@@ -134,6 +134,15 @@ inline Codes high_nibbles(Codes c) {
   return {_mm256_and_si256(_mm256_srli_epi16(c.a, 4), mask),
           _mm256_and_si256(_mm256_srli_epi16(c.b, 4), mask)};
 }
+inline __m256i with_upper_pairs(__m256i c, __m256i pairs, int place) {
+  const __m256i moved =
+      place < 2 ? _mm256_slli_epi16(pairs, 4 - 2 * place) : _mm256_srli_epi16(pairs, 2 * place - 4);
+  return _mm256_or_si256(c, _mm256_and_si256(moved, _mm256_set1_epi8(48)));
+}
+/// Codes of 4 bits and, as bits 4 and 5, pair `place` of each byte of `pairs`.
+inline Codes with_upper_pairs(Codes c, Codes pairs, int place) {
+  return {with_upper_pairs(c.a, pairs.a, place), with_upper_pairs(c.b, pairs.b, place)};
+}
 // What dot4 reads of codes of 8 bits: the codes less kDotLess.
 constexpr int kDotLess = 0;
 inline Codes less_for_dot(Codes c) {

@@ -71,6 +71,12 @@ inline F load_f16(const void* p) {
 inline I load_signed(const std::byte* p) {  // bytes
   return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
+inline I load_ints(const int32_t* p) {
+  return {_mm512_loadu_si512(p)};
+}
+inline void store_ints(int32_t* p, I a) {
+  _mm512_storeu_si512(p, a.v);
+}
 inline I set1_i(int32_t x) {
   return {_mm512_set1_epi32(x)};
 }
@@ -112,6 +118,13 @@ inline Codes low_nibbles(Codes c) {
 }
 inline Codes high_nibbles(Codes c) {
   return {_mm512_and_si512(_mm512_srli_epi16(c.v, 4), _mm512_set1_epi8(15))};
+}
+/// Codes of 4 bits and, as bits 4 and 5, pair `place` of each byte of `pairs`.
+inline Codes with_upper_pairs(Codes c, Codes pairs, int place) {
+  const __m512i moved = place < 2
+                            ? _mm512_slli_epi16(pairs.v, static_cast<unsigned>(4 - 2 * place))
+                            : _mm512_srli_epi16(pairs.v, static_cast<unsigned>(2 * place - 4));
+  return {_mm512_or_si512(c.v, _mm512_and_si512(moved, _mm512_set1_epi8(48)))};
 }
 // What dot4 reads of codes of 8 bits: the codes less kDotLess.
 constexpr int kDotLess = 0;

@@ -135,6 +135,13 @@ inline Codes low_nibbles(Codes c) {
 inline Codes high_nibbles(Codes c) {
   return each<Codes>([&](int i) { return vshrq_n_u8(c.v[i], 4); });
 }
+/// Codes of 4 bits and, as bits 4 and 5, pair `place` of each byte of `pairs`.
+inline Codes with_upper_pairs(Codes c, Codes pairs, int place) {
+  const int8x16_t shift = vdupq_n_s8(static_cast<int8_t>(4 - 2 * place));
+  return each<Codes>([&](int i) {
+    return vorrq_u8(c.v[i], vandq_u8(vshlq_u8(pairs.v[i], shift), vdupq_n_u8(48)));
+  });
+}
 // What dot4 reads of codes of 8 bits: the codes less kDotLess.
 inline Codes less_for_dot(Codes c) {
   return each<Codes>([&](int i) { return veorq_u8(c.v[i], vdupq_n_u8(kDotLess)); });

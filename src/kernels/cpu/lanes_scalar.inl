@@ -89,6 +89,14 @@ inline I load_signed(const std::byte* p) {  // bytes
   for (int i = 0; i < 16; ++i) out.v[i] = static_cast<int8_t>(p[i]);
   return out;
 }
+inline I load_ints(const int32_t* p) {
+  I out;
+  __builtin_memcpy(out.v, p, sizeof(out.v));
+  return out;
+}
+inline void store_ints(int32_t* p, I a) {
+  __builtin_memcpy(p, a.v, sizeof(a.v));
+}
 inline I set1_i(int32_t x) {
   I out;
   for (int32_t& lane : out.v) lane = x;
@@ -143,6 +151,13 @@ inline Codes low_nibbles(Codes c) {
 }
 inline Codes high_nibbles(Codes c) {
   for (uint8_t& code : c.v) code >>= 4;
+  return c;
+}
+/// Codes of 4 bits and, as bits 4 and 5, pair `place` of each byte of `pairs`.
+inline Codes with_upper_pairs(Codes c, Codes pairs, int place) {
+  for (int i = 0; i < 64; ++i) {
+    c.v[i] = static_cast<uint8_t>(c.v[i] | (pairs.v[i] >> (2 * place) & 3) << 4);
+  }
   return c;
 }
 // What dot4 reads of codes of 8 bits: the codes less kDotLess.

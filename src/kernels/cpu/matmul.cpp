@@ -5,9 +5,8 @@
 namespace cohort::kernels::cpu {
 namespace {
 
-constexpr int kRowsPerItem = 8 * kPanelRows;  // stay in L2 while the tiles of an item pass by
-constexpr int kTilesTogether = 2;
-constexpr int kColumns = kTilesTogether * kTileRows;  // of what is computed at a time
+constexpr int kRowsPerItem = 128;                 // stay in L2 while the tiles of an item pass by
+constexpr int kColumns = kMostTiles * kTileRows;  // of what is computed at a time
 
 /// The input in the forms that the step's matrices read.
 struct Input {
@@ -26,9 +25,12 @@ Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float*
       std::any_of(step.matrices.begin(), step.matrices.end(),
                   [&](const PackedMatrix* m) { return wants_integers(step, *m); });
   const auto n = static_cast<size_t>(rows);
-  const size_t entries = any_integers ? n * groups : 0;
+  const Kernels& k = cpu.kernels();
+  // Of the last panel the kernels read as many rows as of the others.
+  const size_t entries = any_integers ? n * groups + k.panel : 0;
   float* normed = nullptr;
-  QuantizedRows quantized{.groups = static_cast<int>(groups), .rows = static_cast<ptrdiff_t>(n)};
+  QuantizedRows quantized{
+      .groups = static_cast<int>(groups), .rows = static_cast<ptrdiff_t>(n), .panel = k.panel};
   ScratchPlan plan;
   plan.add(normed, step.norm != nullptr ? n * cols : 0);
   plan.add(quantized.codes, entries * kGroup);
@@ -40,10 +42,8 @@ Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float*
   plan.add(quantized.low_sums, entries * 2);
   plan.add(*sums, step.post_norm != nullptr ? n * step.outputs() : 0);
   plan.bind(cpu.step_scratch(plan.bytes()));
-  const Kernels& k = cpu.kernels();
   // Whole panels, whose rows share cache lines, once there are enough of them.
-  const size_t rows_per_item =
-      n >= kPanelRows * static_cast<size_t>(cpu.pool().size()) ? kPanelRows : 1;
+  const size_t rows_per_item = n >= k.panel * static_cast<size_t>(cpu.pool().size()) ? k.panel : 1;
   cpu.pool().parallel_for((n + rows_per_item - 1) / rows_per_item, [&](size_t item) {
     const size_t end = std::min(n, (item + 1) * rows_per_item);
     for (size_t row = item * rows_per_item; row < end; ++row) {
@@ -66,29 +66,12 @@ struct OutputTiles {
   int columns;
 };
 
-constexpr int kRowsToOpen = 32;  // repay that a tile is opened first
-
-/// Multiplies quantized rows with two tiles.
-void multiply_integers(const Kernels& k, const PackedMatrix& m, TileSpan tiles,
-                       const QuantizedRows& x, int first, int count, float* y) {
-  const bool is_open = m.layout.code == CodeType::kU8 && m.layout.scale != ScaleType::kI8;
-  if (is_open || count < kRowsToOpen) {
-    return k.matmul_int(m, tiles, x, first, count, y, kColumns);
-  }
-  PackedMatrix opened{.rows = kColumns, .cols = m.cols, .layout = opened_layout(m.layout)};
-  thread_local AlignedBuffer room;
-  if (room.size() < opened.total_bytes()) room = AlignedBuffer(opened.total_bytes());
-  opened.data = room.data();
-  k.open_tiles(m, tiles, opened);
-  k.matmul_int(opened, {0, tiles.count}, x, first, count, y, kColumns);
-}
-
 /// Multiplies and adds the bias: y[count][kColumns].
 void multiply(Cpu& cpu, const MatmulStep& step, const Input& input, size_t matrix,
               const OutputTiles& t, int first, int count, float* y) {
   const PackedMatrix& m = *step.matrices[matrix];
   if (wants_integers(step, m)) {
-    multiply_integers(cpu.kernels(), m, t.tiles, input.quantized, first, count, y);
+    cpu.kernels().matmul_int(m, t.tiles, input.quantized, first, count, y, kColumns);
   } else {
     cpu.kernels().matmul_f32(m, t.tiles, input.f32, step.cols(), first, count, y, kColumns);
   }
@@ -106,9 +89,9 @@ std::vector<OutputTiles> output_tiles(const MatmulStep& step) {
   const size_t matrices = step.epilogue == Epilogue::kGated ? 1 : step.matrices.size();
   for (size_t i = 0; i < matrices; ++i) {
     const PackedMatrix& m = *step.matrices[i];
-    for (int t = 0; t < m.tiles(); t += kTilesTogether) {
+    for (int t = 0; t < m.tiles(); t += kMostTiles) {
       all.push_back({i,
-                     {t, std::min(kTilesTogether, m.tiles() - t)},
+                     {t, std::min(kMostTiles, m.tiles() - t)},
                      offset + t * kTileRows,
                      std::min(kColumns, m.rows - t * kTileRows)});
     }

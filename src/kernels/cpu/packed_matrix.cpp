@@ -35,23 +35,46 @@ void store_scales(ScaleType type, const float* values, std::byte* out) {
   }
 }
 
-/// Interleaves sixteen decoded rows of one group.
-void store_group(const QuantLayout& layout, const DecodedGroup* rows, std::byte* out) {
-  auto* codes = reinterpret_cast<uint8_t*>(out);
+/// Where bits of the code of input k of a group are: shifted in a byte.
+struct Bits {
+  int byte, shift;
+};
+Bits byte_of(int lane, int k) {
+  return {k / 4 * 64 + lane * 4 + k % 4, 0};
+}
+Bits nibble_of(int lane, int k) {
+  return {byte_of(lane, k % 16).byte, k / 16 * 4};
+}
+Bits upper_pair_of(int lane, int k) {
+  return {256 + k / 16 * 64 + lane * 4 + k % 4, k % 16 / 4 * 2};
+}
+
+void store_code(CodeType type, int lane, int k, uint8_t code, uint8_t* codes) {
+  const auto put = [codes](Bits at, int bits) {
+    codes[at.byte] = static_cast<uint8_t>(codes[at.byte] | bits << at.shift);
+  };
+  if (type == CodeType::kU8) return put(byte_of(lane, k), code);
+  put(nibble_of(lane, k), code & 15);
+  if (type == CodeType::kU6) put(upper_pair_of(lane, k), code >> 4);
+}
+
+int load_code(CodeType type, int lane, int k, const uint8_t* codes) {
+  const auto get = [codes](Bits at) { return codes[at.byte] >> at.shift; };
+  if (type == CodeType::kU8) return get(byte_of(lane, k));
+  const int upper = type == CodeType::kU6 ? get(upper_pair_of(lane, k)) & 3 : 0;
+  return (get(nibble_of(lane, k)) & 15) | upper << 4;
+}
+
+/// Interleaves sixteen decoded rows of one group. `out` must be zero.
+void store_group(const PackedMatrix& m, const DecodedGroup* rows, std::byte* out) {
+  const QuantLayout& layout = m.layout;
   for (int lane = 0; lane < kTileRows; ++lane) {
     for (int k = 0; k < kGroup; ++k) {
-      const uint8_t code = rows[lane].codes[k];
-      if (layout.code == CodeType::kU8) {
-        codes[(k / 4) * 64 + lane * 4 + k % 4] = code;
-      } else {
-        uint8_t& pair = codes[(k % 16 / 4) * 64 + lane * 4 + k % 4];
-        pair = static_cast<uint8_t>(k < 16 ? code : pair | (code << 4));
-      }
+      store_code(layout.code, lane, k, rows[lane].codes[k], reinterpret_cast<uint8_t*>(out));
     }
   }
-  const size_t code_bytes = layout.code == CodeType::kU4 ? 256 : 512;
   const size_t vector_bytes = kTileRows * scale_bytes(layout.scale);
-  std::byte* next = out + code_bytes;
+  std::byte* next = out + m.code_bytes();
   float values[kTileRows];
   for (int part = 0; part < kGroup / layout.group; ++part, next += vector_bytes) {
     for (int lane = 0; lane < kTileRows; ++lane) values[lane] = rows[lane].scale[part];
@@ -144,7 +167,7 @@ PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int 
         const auto row = static_cast<int64_t>(tile) * kTileRows + lane;
         if (row < rows) decode(row, g, group[lane]);
       }
-      store_group(layout, group, start + g * matrix.group_bytes());
+      store_group(matrix, group, start + g * matrix.group_bytes());
       if (matrix.factor_bytes() > 0 && g % kFactorGroups == 0) {
         store_factors(matrix, group, start + matrix.factors_at(g));
       }
@@ -201,9 +224,7 @@ void PackedMatrix::unpack_row(int index, float* out) const {
     const float scales[] = {scale_at(0), scale_at(parts - 1)};
     const float min = layout.has_min ? scale_at(parts) : 0.0f;
     for (int k = 0; k < kGroup && g * kGroup + k < cols; ++k) {
-      const int code = layout.code == CodeType::kU8
-                           ? codes[(k / 4) * 64 + lane * 4 + k % 4]
-                           : (codes[(k % 16 / 4) * 64 + lane * 4 + k % 4] >> (k < 16 ? 0 : 4)) & 15;
+      const int code = load_code(layout.code, lane, k, codes);
       out[g * kGroup + k] =
           std::fma(scales[k / layout.group], static_cast<float>(code - layout.zero), min);
     }

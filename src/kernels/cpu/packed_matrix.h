@@ -44,7 +44,7 @@ class WeightArena {
   size_t used_bytes_ = 0;
 };
 
-enum class CodeType : uint8_t { kU4, kU8, kF32, kF16, kBF16 };
+enum class CodeType : uint8_t { kU4, kU6, kU8, kF32, kF16, kBF16 };
 enum class ScaleType : uint8_t { kF32, kF16, kBF16, kI8 };  // kI8: times an f16 factor
 
 constexpr int kTileRows = 16;  // outputs side by side in a tile: one SIMD lane each
@@ -59,29 +59,23 @@ constexpr int kFactorGroups = 8;  // share a factor of their scales and one of t
 constexpr size_t kFactorVector = kTileRows * 2;  // bytes: those of scales, then those of mins
 
 /// How a quantized matrix is stored: weight = scale * (code - zero) + min, scale and min per
-/// `group` inputs. Codes wider than 4 bits take a byte.
+/// `group` inputs.
 struct QuantLayout {
-  CodeType code = CodeType::kU4;  // kU4 or kU8
+  CodeType code = CodeType::kU4;  // kU4, kU6 or kU8, whichever is wide enough
   ScaleType scale = ScaleType::kF16;
   bool has_min = false;
   int zero = 0;    // 0 or a power of two
   int group = 32;  // 16 or 32
 };
 
-/// The layout that kernels read fastest: a byte a code, scales in f32. The same weights, bit for
-/// bit.
-inline QuantLayout opened_layout(QuantLayout layout) {
-  layout.code = CodeType::kU8;
-  layout.scale = ScaleType::kF32;
-  return layout;
-}
-
 /// A weight matrix in the one layout that the CPU kernels read.
 ///   layout  tiles of 16 rows, lanes interleaved, so that a kernel never sums across lanes:
 ///           quantized  [tiles]{ [groups of 32]{ codes, scales[32 / group][16], mins[16]? },
 ///                      [groups / 8]{ factors[16], min factors[16]? } where scales are kI8 }
-///                      codes: 8 (u8) or 4 (u4) vectors of 16 rows x 4 consecutive inputs; a u4
-///                      byte holds input k (low) and k + 16 (high)
+///                      codes: vectors of 16 rows x 4 consecutive inputs, a byte each. u8: 8. u4:
+///                      4, whose bytes hold input k (low) and k + 16 (high). u6: those 4 of the
+///                      lower bits, then 2, whose bytes hold the upper pairs of inputs k, k + 4, k
+///                      + 8 and k + 12, the lowest first
 ///           dense      [tiles][cols][16]
 ///   padding rows to 16 and inputs to 32 with weights that contribute nothing
 struct PackedMatrix {
@@ -94,7 +88,9 @@ struct PackedMatrix {
 
   int tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int groups() const { return (cols + kGroup - 1) / kGroup; }
-  size_t code_bytes() const { return layout.code == CodeType::kU4 ? 256 : 512; }
+  size_t code_bytes() const {
+    return layout.code == CodeType::kU4 ? 256 : layout.code == CodeType::kU6 ? 384 : 512;
+  }
   size_t group_bytes() const {
     const size_t vectors = static_cast<size_t>(kGroup / layout.group) + (layout.has_min ? 1 : 0);
     return code_bytes() + vectors * kTileRows * scale_bytes(layout.scale);

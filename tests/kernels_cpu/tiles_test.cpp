@@ -1,0 +1,69 @@
+// The kernels of a matrix unit on machines that have none: the unit in plain C++.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/cpu/encodings/turboquant.h"
+#include "kernels/cpu/matmul.h"
+#include "tests/kernels_cpu/sample_matrices.h"
+#include "tests/support/random_data.h"
+
+namespace cohort::kernels::cpu {
+namespace {
+namespace by_tiles {
+
+constexpr int kRowBlock = 1, kTileBlock = 1;
+constexpr int kBusySums = 1, kMostSums = 1;
+constexpr int kBitsByTable = 0;
+
+#include "kernels/cpu/lanes_scalar.inl"
+
+#include "kernels/cpu/kernels.inl"
+
+#include "kernels/cpu/tiles.inl"
+
+struct PlainProducts {
+  template <int kInputs, bool kSigned>
+  void multiply(const int8_t* x, const std::byte* codes, int32_t* sums) const {
+    for (int r = 0; r < 16; ++r) {
+      for (int output = 0; output < 16; ++output) {
+        int32_t& sum = sums[r * 16 + output] = 0;
+        for (int k = 0; k < kInputs; ++k) {
+          const auto code = static_cast<uint8_t>(codes[k / 4 * 64 + output * 4 + k % 4]);
+          sum += x[r * kGroup + k] * (kSigned ? static_cast<int8_t>(code) : int{code});
+        }
+      }
+    }
+  }
+};
+
+}  // namespace by_tiles
+
+TEST(Tiles, GiveTheBitsOfTheLanes) {
+  constexpr Kernels kTiles = by_tiles::table<by_tiles::ByTiles<by_tiles::PlainProducts>>("tiles");
+  Cpu lanes(1, kScalarKernels), tiles(1, kTiles);
+  WeightArena arena;
+  const int outputs = 40, cols = 17 * 32 + 16;  // more groups than are opened at once
+  for (const int rows : {130, 37, 32}) {        // the fewer read what the more have left behind
+    auto x = test::random_floats(static_cast<size_t>(rows) * cols, 41);
+    for (int r = 0; r < rows; r += 3) x[r * cols + r % 11 * 48] = 90;  // stand out
+    for (const Sample& sample : samples(arena, lanes.pool(), outputs, cols)) {
+      std::vector<float> want(static_cast<size_t>(rows) * outputs), out(want.size());
+      const MatmulStep step{.matrices = {&sample.matrix}};
+      matmul(lanes, step, x.data(), nullptr, rows, want.data());
+      matmul(tiles, step, x.data(), nullptr, rows, out.data());
+      ASSERT_EQ(std::memcmp(out.data(), want.data(), want.size() * sizeof(float)), 0)
+          << sample.name << ' ' << rows << " rows";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort::kernels::cpu
