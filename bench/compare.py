@@ -2,6 +2,7 @@
 """Cohort and llama.cpp on the same file, in turns: prompt and answer speed, and their ratio.
 
     .deps/venv/bin/python bench/compare.py [--cells prefill512,decode2048,batch16] [--quick] [--record]
+                                           [--against ANOTHER_COHORT]
 
 A cell is what both do: prefillN reads a prompt of N tokens, decodeN writes an answer behind N tokens, batchN
 writes N answers together. llama.cpp is built natively, once, in a cache folder, from the source that the PyPI
@@ -74,12 +75,12 @@ class Cell:
         return round(needed / limit, 3) if isinstance(limit, float) else None  # "no VNNI"
 
 
-def sample_cohort(args, model, threads, asked):
+def sample_cohort(program, model, threads, asked):
     tokens = model.answer_tokens
     flags = {"prefill": ["--prefill", asked.size, "--decode", 0],
              "decode": ["--prefill", 0, "--depth", asked.size, "--decode", tokens],
              "batch": ["--prefill", 0, "--depth", BATCH_DEPTH, "--batch", asked.size, "--decode", tokens]}
-    output, others = run_measured([args.cohort, "bench", model.path, "--threads", threads, "--json",
+    output, others = run_measured([program, "bench", model.path, "--threads", threads, "--json",
                                    *flags[asked.kind]])
     return {"rate": json.loads(output)["prefill_tok_s" if asked.kind == "prefill" else "decode_tok_s"],
             "others": others}
@@ -98,23 +99,25 @@ def sample_llama(args, model, threads, asked):
     return {"rate": json.loads(output)[0]["avg_ts"], "others": others}
 
 
-PROGRAMS = {"cohort": sample_cohort, "llama.cpp": sample_llama}
-
-
 def measure(args, model, threads, asked, limits):
     """The case of one cell: rounds of both programs and what they come to."""
     def say(index, samples):
-        rates = ", ".join(f"{name} {samples[name]['rate']:.1f}" for name in PROGRAMS)
+        rates = ", ".join(f"{name} {sample['rate']:.1f}" for name, sample in sorted(samples.items()))
         others = max(sample["others"] for sample in samples.values())
         note(f"{model.name} {asked}, round {index} of {args.rounds}, {threads} threads: {rates} tok/s; "
              f"others' CPU {others:.0%}")
 
-    samplers = {name: lambda sample=sample: sample(args, model, threads, asked) for name, sample in PROGRAMS.items()}
+    samplers = {"cohort": lambda: sample_cohort(args.cohort, model, threads, asked),
+                "llama.cpp": lambda: sample_llama(args, model, threads, asked)}
+    if args.against:
+        samplers = {"cohort": samplers["cohort"],
+                    "other build": lambda: sample_cohort(args.against, model, threads, asked)}
     rounds, set_aside = play_rounds(samplers, args.rounds, args.patience, say)
-    rates = {name: spread([samples[name]["rate"] for samples in rounds]) for name in PROGRAMS}
+    rates = {name: spread([samples[name]["rate"] for samples in rounds]) for name in samplers}
+    peer = list(samplers)[1]
     shares = {name: asked.share(model, found["median"], limits) for name, found in rates.items()}
     return {"model": model.name, "threads": threads, "cell": str(asked), **rates,
-            "ratio": spread([samples["cohort"]["rate"] / samples["llama.cpp"]["rate"] for samples in rounds]),
+            "ratio": spread([samples["cohort"]["rate"] / samples[peer]["rate"] for samples in rounds]),
             "of_limit": shares, "others": spread([sample["others"] for samples in rounds
                                                   for sample in samples.values()]),
             "set_aside": set_aside, "rounds": rounds}
@@ -124,12 +127,13 @@ def table(report):
     def percent(share):
         return "" if share is None else f"{share:.0%}"
 
-    yield "| model | threads | cell | cohort tok/s | llama.cpp tok/s | ratio | of the limit | others' CPU |"
+    peer = "other build" if "other build" in report["cases"][0] else "llama.cpp"
+    yield f"| model | threads | cell | cohort tok/s | {peer} tok/s | ratio | of the limit | others' CPU |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for case in report["cases"]:
         yield (f"| {case['model']} | {case['threads']} | {case['cell']} | {cell(case['cohort'], 1)} "
-               f"| {cell(case['llama.cpp'], 1)} | {cell(case['ratio'], 2)} "
-               f"| {', '.join(percent(case['of_limit'][name]) for name in PROGRAMS)} "
+               f"| {cell(case[peer], 1)} | {cell(case['ratio'], 2)} "
+               f"| {', '.join(percent(case['of_limit'][name]) for name in ('cohort', peer))} "
                f"| {case['others']['median']:.0%} (at most {case['others']['max']:.0%}) |")
 
 
@@ -147,6 +151,8 @@ def parse_arguments():
     parser.add_argument("--cohort", type=pathlib.Path, default=TREE / "build" / "release" / "cohort")
     parser.add_argument("--limits", type=pathlib.Path, default=TREE / "build" / "release" / "bench" / "limits")
     llama_cpp.add_flags(parser, "llama-bench", "llama-batched-bench")
+    parser.add_argument("--against", type=pathlib.Path, metavar="PROGRAM",
+                        help="another build of cohort instead of llama.cpp")
     parser.add_argument("--record", action="store_true", help="keep the JSON in bench/results/")
     args = parser.parse_args()
     args.model = args.model or (["smollm2"] if args.quick else MODELS)
@@ -164,9 +170,11 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     models = [Model.find(args, name) for name in args.model]
-    args.llama_bench, peer = llama_cpp.provide(args, "llama-bench")
-    if any(asked.kind == "batch" for asked in args.cells):
-        args.llama_batched_bench, _ = llama_cpp.provide(args, "llama-batched-bench")
+    peer = "not asked"
+    if not args.against:
+        args.llama_bench, peer = llama_cpp.provide(args, "llama-bench")
+        if any(asked.kind == "batch" for asked in args.cells):
+            args.llama_batched_bench, _ = llama_cpp.provide(args, "llama-batched-bench")
     limits = {threads: json.loads(run([args.limits, threads])) for threads in args.threads}
     report = {**circumstances(), "llama_cpp": peer, "limits": list(limits.values()), "cases": []}
     for model in models:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -167,6 +168,27 @@ int64_t end_segment(const QueryTile& tile) {
   return (tile.end_block - 1) / kSegmentBlocks + 1;
 }
 
+struct SegmentItem {
+  size_t tile;
+  int64_t segment;
+  int64_t blocks;
+};
+
+/// The segments of all tiles, long ones first: the last to be done are short, and no thread waits
+/// long for another.
+std::vector<SegmentItem> segment_items(const std::vector<QueryTile>& tiles) {
+  std::vector<SegmentItem> items;
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    for (int64_t s = first_segment(tiles[i]); s < end_segment(tiles[i]); ++s) {
+      const int64_t begin = std::max(tiles[i].begin_block, s * kSegmentBlocks);
+      const int64_t end = std::min(tiles[i].end_block, (s + 1) * kSegmentBlocks);
+      items.push_back({i, s, end - begin});
+    }
+  }
+  std::ranges::stable_sort(items, std::greater(), &SegmentItem::blocks);
+  return items;
+}
+
 }  // namespace
 
 size_t attention_scratch_bytes(int outputs, int64_t tokens, int64_t context, int threads) {
@@ -213,12 +235,12 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
     });
     return;
   }
-  cpu.pool().parallel_for(first_item.back(), [&](size_t item) {
-    const auto next = std::upper_bound(first_item.begin(), first_item.end(), item);
-    const auto tile = static_cast<size_t>(next - first_item.begin()) - 1;
-    work.segment(tiles[tile],
-                 first_segment(tiles[tile]) + static_cast<int64_t>(item - first_item[tile]),
-                 states + item * tile_floats);
+  const std::vector<SegmentItem> items = segment_items(tiles);
+  cpu.pool().parallel_for(items.size(), [&](size_t i) {
+    const SegmentItem& item = items[i];
+    const int64_t nth = item.segment - first_segment(tiles[item.tile]);
+    work.segment(tiles[item.tile], item.segment,
+                 states + (first_item[item.tile] + static_cast<size_t>(nth)) * tile_floats);
   });
   cpu.pool().parallel_for(tiles.size(), [&](size_t i) {
     float* state = states + first_item[i] * tile_floats;

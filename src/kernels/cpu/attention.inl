@@ -25,7 +25,6 @@ struct KvPlaces {
 struct KvHead {
   const KvPlaces& places;
   const std::byte* data;
-  const std::byte* next;  // the same of the block that follows
 
   const std::byte* values() const { return data + places.values_at; }
   /// The scales of 64 tokens.
@@ -35,19 +34,59 @@ struct KvHead {
   }
 };
 
-inline void prefetch(const std::byte* p) {
-  __builtin_prefetch(p, 0, 2);  // to the second level: the first is too small for a block more
-}
+/// Asks for what a tile reads kBytesAhead later, as fast as it reads: one kv head of its blocks,
+/// which the processor does not see as one stream.
+class Ahead {
+ public:
+  Ahead(const AttendTile& tile, const KvPlaces& places) : tile_(tile), bytes_(places.head_bytes) {
+    go_to(tile.first_block, 0);
+    advance(kBytesAhead);
+  }
 
-/// Fetches what the next block has there as fast as this block is read: what reads memory ahead by
-/// itself starts anew at each of these short pieces.
-struct Ahead {
-  const std::byte* at;
+  /// What is read now is `block`, which is not null.
+  void begin_block(int64_t block) {
+    const auto ahead = static_cast<int64_t>(kBytesAhead / bytes_);
+    go_to(std::min(block + ahead, tile_.last_block - 1), kBytesAhead % bytes_);
+  }
+  /// `bytes` more are read.
   template <int bytes>
   void advance() {
-    for (int line = 0; line < bytes; line += 64) prefetch(at + line);
-    at += bytes;
+    for (int line = 0; line < bytes; line += 64) prefetch(at_ + line);
+    at_ += bytes;
+    if (at_ >= end_) go_to(std::min(block_ + 1, tile_.last_block - 1), 0);
   }
+  void advance(size_t bytes) {
+    for (size_t line = 0; line < bytes; line += 64) advance<64>();
+  }
+  /// Goes on where a copy that was kept in registers is.
+  void take(const Ahead& copy) {
+    at_ = copy.at_;
+    end_ = copy.end_;
+    block_ = copy.block_;
+  }
+
+ private:
+  static constexpr size_t kBytesAhead = 8192;
+
+  static void prefetch(const std::byte* p) {
+    __builtin_prefetch(p, 0, 2);  // to the second level: the first is too small for so much
+  }
+  /// Or to the first block after it that is there. At the end what is already here is asked for.
+  void go_to(int64_t block, size_t offset) {
+    while (block + 1 < tile_.last_block && tile_.blocks[block] == nullptr) ++block;
+    block_ = block;
+    const std::byte* const piece = tile_.blocks[block];
+    const std::byte* const data = piece != nullptr ? piece + tile_.kv_head * bytes_
+                                                   : reinterpret_cast<const std::byte*>(&tile_);
+    at_ = data + offset;
+    end_ = data + bytes_;
+  }
+
+  const AttendTile& tile_;
+  size_t bytes_;
+  int64_t block_ = 0;
+  const std::byte* at_ = nullptr;
+  const std::byte* end_ = nullptr;
 };
 
 /// The table that makes codes numbers.
@@ -86,10 +125,10 @@ constexpr int kParts = kMostSums / QT >= 4   ? 4
 ///   group_sums  per query, the sums of its channels by group (coded keys)
 template <class Keys, int QT>
 void block_scores(const KvHead& head, const float* const* queries, const float* const* group_sums,
-                  float* scores) {
+                  float* scores, Ahead& ahead_so_far) {
   constexpr int PT = kParts<QT>;
   const int dim = head.places.head_dim, group = head.places.group;
-  Ahead ahead{head.next};
+  Ahead ahead = ahead_so_far;  // in registers
   const auto dots = [&](int first, int g) {
     F acc[QT][PT];
     COHORT_EACH_QUERY(i) {
@@ -119,26 +158,40 @@ void block_scores(const KvHead& head, const float* const* queries, const float* 
   for (int g = 0; g * group < dim; ++g) {
     for (int first = 0; first < 4; first += PT) dots(first, g);
   }
+  ahead_so_far.take(ahead);
 }
 
-/// Turns scores into weights for keys [begin, end) of the block and updates {max, sum}.
-///   returns  the factor for what was accumulated before
-inline float softmax_step(float* scores, int begin, int end, float* state) {
-  const float minus_infinity = -std::numeric_limits<float>::infinity();
-  for (int key = 0; key < begin; ++key) scores[key] = minus_infinity;
-  for (int key = end; key < 64; ++key) scores[key] = minus_infinity;
-  F s[4];
-  for (int part = 0; part < 4; ++part) s[part] = load(scores + part * 16);
-  const float block_max = max_lanes(max(max(s[0], s[1]), max(s[2], s[3])));
-  const float new_max = block_max > state[0] ? block_max : state[0];
-  const F shift = set1(new_max);
-  for (F& part : s) part = exp_lanes(sub(part, shift));
-  for (int part = 0; part < 4; ++part) store(scores + part * 16, s[part]);
-  const float correction = new_max == state[0] ? 1.0f : exp_lanes_scalar(state[0] - new_max);
-  state[0] = new_max;
-  state[1] = state[1] * correction + sum_lanes(add(add(s[0], s[1]), add(s[2], s[3])));
-  return correction;
+/// Turns the scores of QT queries into weights for keys [begin, end) of the block, updates their
+/// {max, sum} and fills in the factors for what was accumulated before. Side by side, because each
+/// of them waits most of the time.
+template <int QT>
+void softmax_step(float* scores, int begin, int end, float* const* states, float* corrections) {
+  F s[QT][4];
+  float block_max[QT];
+  COHORT_EACH_QUERY(i) {
+    const float minus_infinity = -std::numeric_limits<float>::infinity();
+    for (int key = 0; key < begin; ++key) scores[i * 64 + key] = minus_infinity;
+    for (int key = end; key < 64; ++key) scores[i * 64 + key] = minus_infinity;
+    for (int part = 0; part < 4; ++part) s[i][part] = load(scores + i * 64 + part * 16);
+  }
+  COHORT_EACH_QUERY(i) {
+    block_max[i] = max_lanes(max(max(s[i][0], s[i][1]), max(s[i][2], s[i][3])));
+  }
+  COHORT_EACH_QUERY(i) {
+    float& old_max = states[i][0];
+    const float new_max = block_max[i] > old_max ? block_max[i] : old_max;
+    corrections[i] = new_max == old_max ? 1.0f : exp_lanes_scalar(old_max - new_max);
+    old_max = new_max;
+    for (F& part : s[i]) part = exp_lanes(sub(part, set1(new_max)));
+    for (int part = 0; part < 4; ++part) store(scores + i * 64 + part * 16, s[i][part]);
+  }
+  COHORT_EACH_QUERY(i) {
+    const float sum = sum_lanes(add(add(s[i][0], s[i][1]), add(s[i][2], s[i][3])));
+    states[i][1] = states[i][1] * corrections[i] + sum;
+  }
 }
+constexpr void (*kSoftmaxSteps[4])(float*, int, int, float* const*, float*) = {
+    softmax_step<1>, softmax_step<2>, softmax_step<3>, softmax_step<4>};
 
 /// The keys [begin, end) of a block and what becomes of their values.
 struct ValueSum {
@@ -153,7 +206,7 @@ struct ValueSum {
 /// weight * value, in key order.
 template <class Values, int QT, int PT>
 void accumulate_values(const KvHead& head, int channel, const ValueSum& sum, Ahead& ahead_so_far) {
-  Ahead ahead = ahead_so_far;  // in a register
+  Ahead ahead = ahead_so_far;  // in registers
   F acc[QT][PT];
   COHORT_EACH_QUERY(i) {
     COHORT_EACH_PART(p) {
@@ -176,7 +229,7 @@ void accumulate_values(const KvHead& head, int channel, const ValueSum& sum, Ahe
   COHORT_EACH_QUERY(i) {
     COHORT_EACH_PART(p) store(sum.outputs[i] + channel + 16 * p, acc[i][p]);
   }
-  ahead_so_far = ahead;
+  ahead_so_far.take(ahead);
 }
 
 template <class Values, int QT>
@@ -193,8 +246,7 @@ void accumulate_channels(const KvHead& head, int begin, int end, const ValueSum&
 }
 
 template <class Values, int QT>
-void block_values(const KvHead& head, const ValueSum& sum) {
-  Ahead ahead{head.next + head.places.values_at};
+void block_values(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
   if constexpr (!Values::kCoded) {
     accumulate_channels<Values, QT>(head, 0, head.places.value_stride, sum, ahead);
   } else {
@@ -214,12 +266,12 @@ void block_values(const KvHead& head, const ValueSum& sum) {
 struct KeyKernels {
   KvKind kind;
   int bits;
-  void (*scores[4])(const KvHead&, const float* const*, const float* const*, float*);
+  void (*scores[4])(const KvHead&, const float* const*, const float* const*, float*, Ahead&);
 };
 struct ValueKernels {
   KvKind kind;
   int bits;
-  void (*sum[4])(const KvHead&, const ValueSum&);
+  void (*sum[4])(const KvHead&, const ValueSum&, Ahead&);
 };
 template <class Keys>
 constexpr KeyKernels keys_row(KvKind kind) {
@@ -263,27 +315,25 @@ struct AttendWork {
 };
 
 /// `count` queries against one block. All see the same keys [begin, end) of it.
-inline void attend_block(const AttendWork& work, int64_t block, int first, int count, int begin,
-                         int end) {
+inline void attend_block(const AttendWork& work, Ahead& ahead, int64_t block, int first, int count,
+                         int begin, int end) {
   const AttendTile& t = work.tile;
-  const size_t at = t.kv_head * work.places.head_bytes;
-  const bool goes_on = block + 1 < t.last_block && t.blocks[block + 1] != nullptr;
-  const KvHead head{work.places, t.blocks[block] + at, t.blocks[goes_on ? block + 1 : block] + at};
-  for (size_t line = work.places.scales_at; line < work.places.head_bytes; line += 64) {
-    prefetch(head.next + line);
-  }
+  const KvHead head{work.places, t.blocks[block] + t.kv_head * work.places.head_bytes};
+  ahead.begin_block(block);
   const float* sums[4];
+  float* states[4];
   float* outputs[4];
   float corrections[4];
   float scores[4 * 64];
-  for (int i = 0; i < count; ++i) sums[i] = work.group_sums[first + i];
-  work.keys->scores[count - 1](head, t.queries + first, sums, scores);
   for (int i = 0; i < count; ++i) {
-    float* state = t.state + (first + i) * t.state_stride;
-    corrections[i] = softmax_step(scores + i * 64, begin, end, state);
-    outputs[i] = state + kStateHeader;
+    sums[i] = work.group_sums[first + i];
+    states[i] = t.state + (first + i) * t.state_stride;
+    outputs[i] = states[i] + kStateHeader;
   }
-  work.values->sum[count - 1](head, {begin, end, scores, corrections, nullptr, outputs});
+  work.keys->scores[count - 1](head, t.queries + first, sums, scores, ahead);
+  ahead.advance(work.places.head_bytes - work.places.scales_at);
+  kSoftmaxSteps[count - 1](scores, begin, end, states, corrections);
+  work.values->sum[count - 1](head, {begin, end, scores, corrections, nullptr, outputs}, ahead);
 }
 
 inline AttendWork attend_work(const AttendTile& tile) {
@@ -307,6 +357,7 @@ inline AttendWork attend_work(const AttendTile& tile) {
 
 void attend(const AttendTile& t) {
   const AttendWork work = attend_work(t);
+  Ahead ahead(t, work.places);
   for (int64_t block = t.first_block; block < t.last_block; ++block) {
     const int64_t base = block * kBlockTokens;
     int begin[4], end[4];
@@ -318,11 +369,11 @@ void attend(const AttendTile& t) {
       together = together && begin[i] == begin[0] && end[i] == end[0];
     }
     if (together) {
-      if (begin[0] < end[0]) attend_block(work, block, 0, t.count, begin[0], end[0]);
+      if (begin[0] < end[0]) attend_block(work, ahead, block, 0, t.count, begin[0], end[0]);
       continue;
     }
     for (int i = 0; i < t.count; ++i) {
-      if (begin[i] < end[i]) attend_block(work, block, i, 1, begin[i], end[i]);
+      if (begin[i] < end[i]) attend_block(work, ahead, block, i, 1, begin[i], end[i]);
     }
   }
 }
