@@ -107,27 +107,25 @@ def measure(args, model, threads, asked, limits):
         note(f"{model.name} {asked}, round {index} of {args.rounds}, {threads} threads: {rates} tok/s; "
              f"others' CPU {others:.0%}")
 
-    samplers = {"cohort": lambda: sample_cohort(args.cohort, model, threads, asked),
-                "llama.cpp": lambda: sample_llama(args, model, threads, asked)}
-    if args.against:
-        samplers = {"cohort": samplers["cohort"],
-                    "other build": lambda: sample_cohort(args.against, model, threads, asked)}
+    def sample_peer():
+        return sample_cohort(args.against, model, threads, asked) if args.against else \
+            sample_llama(args, model, threads, asked)
+
+    samplers = {"cohort": lambda: sample_cohort(args.cohort, model, threads, asked), args.peer: sample_peer}
     rounds, set_aside = play_rounds(samplers, args.rounds, args.patience, say)
     rates = {name: spread([samples[name]["rate"] for samples in rounds]) for name in samplers}
-    peer = list(samplers)[1]
     shares = {name: asked.share(model, found["median"], limits) for name, found in rates.items()}
     return {"model": model.name, "threads": threads, "cell": str(asked), **rates,
-            "ratio": spread([samples["cohort"]["rate"] / samples[peer]["rate"] for samples in rounds]),
+            "ratio": spread([samples["cohort"]["rate"] / samples[args.peer]["rate"] for samples in rounds]),
             "of_limit": shares, "others": spread([sample["others"] for samples in rounds
                                                   for sample in samples.values()]),
             "set_aside": set_aside, "rounds": rounds}
 
 
-def table(report):
+def table(report, peer):
     def percent(share):
         return "" if share is None else f"{share:.0%}"
 
-    peer = "other build" if "other build" in report["cases"][0] else "llama.cpp"
     yield f"| model | threads | cell | cohort tok/s | {peer} tok/s | ratio | of the limit | others' CPU |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for case in report["cases"]:
@@ -155,6 +153,9 @@ def parse_arguments():
                         help="another build of cohort instead of llama.cpp")
     parser.add_argument("--record", action="store_true", help="keep the JSON in bench/results/")
     args = parser.parse_args()
+    args.peer = "other build" if args.against else "llama.cpp"
+    if args.against and args.record:
+        parser.error("--record keeps what llama.cpp is compared with")
     args.model = args.model or (["smollm2"] if args.quick else MODELS)
     args.threads = args.threads or ([1, 2] if args.all else [2])
     args.rounds = args.rounds or (3 if args.quick else 5)
@@ -170,19 +171,19 @@ def parse_arguments():
 def main():
     args = parse_arguments()
     models = [Model.find(args, name) for name in args.model]
-    peer = "not asked"
+    release = None
     if not args.against:
-        args.llama_bench, peer = llama_cpp.provide(args, "llama-bench")
+        args.llama_bench, release = llama_cpp.provide(args, "llama-bench")
         if any(asked.kind == "batch" for asked in args.cells):
             args.llama_batched_bench, _ = llama_cpp.provide(args, "llama-batched-bench")
     limits = {threads: json.loads(run([args.limits, threads])) for threads in args.threads}
-    report = {**circumstances(), "llama_cpp": peer, "limits": list(limits.values()), "cases": []}
+    report = {**circumstances(), "llama_cpp": release, "limits": list(limits.values()), "cases": []}
     for model in models:
         for threads in args.threads:
             report["cases"] += [measure(args, model, threads, asked, limits[threads]) for asked in args.cells]
-    print("\n".join(table(report)))
+    print("\n".join(table(report, args.peer)))
     print(*map(json.dumps, limits.values()), sep="\n")
-    if any(case["others"]["max"] > QUIET_SHARE for case in report["cases"]):
+    if not args.against and any(case["others"]["max"] > QUIET_SHARE for case in report["cases"]):
         print("Other programs had the CPU meanwhile: llama.cpp's threads wait by spinning and suffer more, so these "
               "ratios flatter cohort.")
     finish(report, args.record)

@@ -10,8 +10,8 @@ from machine import fail, note, run
 RELEASE = "0.3.36"  # of llama-cpp-python; its source archive holds the whole of llama.cpp
 ARCHIVE = f"llama_cpp_python-{RELEASE}.tar.gz"
 ARCHIVE_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
-CMAKE_FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
-               f"-DCMAKE_CXX_FLAGS=-include {pathlib.Path(__file__).resolve().with_name('tile_config.h')}"] + [
+TILE_CONFIG = pathlib.Path(__file__).with_name("tile_config.h").read_text()
+CMAKE_FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON"] + [
     f"-D{name}=OFF" for name in ("LLAMA_CURL", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_UI",
                                  "LLAMA_BUILD_WEBUI", "LLAMA_USE_PREBUILT_UI", "LLAMA_BUILD_APP")]
 
@@ -35,7 +35,9 @@ def provide(args, program):
 def build(folder, program):
     """The path of `program` under `folder`, downloaded and built if it is not there."""
     source = folder / ARCHIVE.removesuffix(".tar.gz") / "vendor" / "llama.cpp"
-    path = source / "build" / "bin" / program
+    recipe = hashlib.sha256(" ".join([TILE_CONFIG, *CMAKE_FLAGS]).encode()).hexdigest()[:8]
+    built = source / f"build-{recipe}"
+    path = built / "bin" / program
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,6 +51,8 @@ def build(folder, program):
     if not (source / "CMakeLists.txt").exists():
         run(["tar", "xf", archive, "-C", folder])
     note(f"building {program} of llama.cpp, once: about ten minutes on two cores")
-    run(["cmake", "-S", source, "-B", source / "build", "-G", "Ninja", *CMAKE_FLAGS])
-    run(["ninja", "-C", source / "build", program])
+    header = folder / "tile_config.h"
+    header.write_text(TILE_CONFIG)
+    run(["cmake", "-S", source, "-B", built, "-G", "Ninja", *CMAKE_FLAGS, f'-DCMAKE_CXX_FLAGS=-include "{header}"'])
+    run(["ninja", "-C", built, program])
     return path

@@ -35,7 +35,7 @@ class Digest {
   uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
-/// Rows of activations as integers.
+/// Rows of activations as integers, not to be multiplied: without what is beyond the last panel.
 struct Quantized {
   Quantized(const Kernels& kernels, const std::vector<float>& x, int rows)
       : cols(static_cast<int>(x.size()) / rows) {
@@ -72,7 +72,8 @@ std::string digest_of_matmul(const Kernels& kernels) {
   Digest digest;
   Cpu cpu(1, kernels);
   WeightArena arena;
-  const int rows = 40, cols = 80, tokens = 7;
+  // So wide, and so many, that tiles are opened, twice.
+  const int rows = 40, cols = 33 * kGroup + 16, tokens = 37;
   auto x = random_floats(static_cast<size_t>(tokens) * cols, 31);
   auto norm = random_floats(cols, 32);
   x[5] = x[3 * cols + 70] = 50;  // stand out
@@ -144,7 +145,7 @@ std::string digest_of_rows(const Kernels& kernels) {
 
 TEST(InstructionSets, GiveTheGoldenBitsOnEveryMachine) {
   for (const Kernels* kernels : available_kernels()) {
-    EXPECT_EQ(digest_of_matmul(*kernels), "c6bae39b3b8ec54b") << kernels->name;
+    EXPECT_EQ(digest_of_matmul(*kernels), "8df7d97ed0081380") << kernels->name;
     EXPECT_EQ(digest_of_attention(*kernels), "17f84696bb29e84d") << kernels->name;
     EXPECT_EQ(digest_of_rows(*kernels), "de944723c98b2657") << kernels->name;
   }

@@ -169,9 +169,8 @@ int64_t end_segment(const QueryTile& tile) {
 }
 
 struct SegmentItem {
-  size_t tile;
-  int64_t segment;
-  int64_t blocks;
+  size_t tile, state;  // numbers of both
+  int64_t segment, blocks;
 };
 
 /// The segments of all tiles, long ones first: the last to be done are short, and no thread waits
@@ -182,7 +181,7 @@ std::vector<SegmentItem> segment_items(const std::vector<QueryTile>& tiles) {
     for (int64_t s = first_segment(tiles[i]); s < end_segment(tiles[i]); ++s) {
       const int64_t begin = std::max(tiles[i].begin_block, s * kSegmentBlocks);
       const int64_t end = std::min(tiles[i].end_block, (s + 1) * kSegmentBlocks);
-      items.push_back({i, s, end - begin});
+      items.push_back({i, items.size(), s, end - begin});
     }
   }
   std::ranges::stable_sort(items, std::greater(), &SegmentItem::blocks);
@@ -238,9 +237,7 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
   const std::vector<SegmentItem> items = segment_items(tiles);
   cpu.pool().parallel_for(items.size(), [&](size_t i) {
     const SegmentItem& item = items[i];
-    const int64_t nth = item.segment - first_segment(tiles[item.tile]);
-    work.segment(tiles[item.tile], item.segment,
-                 states + (first_item[item.tile] + static_cast<size_t>(nth)) * tile_floats);
+    work.segment(tiles[item.tile], item.segment, states + item.state * tile_floats);
   });
   cpu.pool().parallel_for(tiles.size(), [&](size_t i) {
     float* state = states + first_item[i] * tile_floats;

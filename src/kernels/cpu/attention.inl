@@ -34,56 +34,52 @@ struct KvHead {
   }
 };
 
-/// Asks for what a tile reads kBytesAhead later, as fast as it reads: one kv head of its blocks,
-/// which the processor does not see as one stream.
+/// Asks for what a tile reads some KB later, as fast as it reads: one kv head of its blocks, which
+/// the processor does not see as one stream.
 class Ahead {
  public:
-  Ahead(const AttendTile& tile, const KvPlaces& places) : tile_(tile), bytes_(places.head_bytes) {
+  Ahead(const AttendTile& tile, const KvPlaces& places)
+      : tile_(&tile), bytes_(places.head_bytes), lead_(std::max(kLeastLead, places.values_at)) {
     go_to(tile.first_block, 0);
-    advance(kBytesAhead);
+    advance(lead_);
   }
 
-  /// What is read now is `block`, which is not null.
+  /// What is read now is `block`.
   void begin_block(int64_t block) {
-    const auto ahead = static_cast<int64_t>(kBytesAhead / bytes_);
-    go_to(std::min(block + ahead, tile_.last_block - 1), kBytesAhead % bytes_);
+    go_to(block + static_cast<int64_t>(lead_ / bytes_), lead_ % bytes_);
   }
   /// `bytes` more are read.
   template <int bytes>
   void advance() {
     for (int line = 0; line < bytes; line += 64) prefetch(at_ + line);
     at_ += bytes;
-    if (at_ >= end_) go_to(std::min(block_ + 1, tile_.last_block - 1), 0);
+    if (at_ >= end_) go_to(block_ + 1, 0);
   }
   void advance(size_t bytes) {
     for (size_t line = 0; line < bytes; line += 64) advance<64>();
   }
-  /// Goes on where a copy that was kept in registers is.
-  void take(const Ahead& copy) {
-    at_ = copy.at_;
-    end_ = copy.end_;
-    block_ = copy.block_;
-  }
 
  private:
-  static constexpr size_t kBytesAhead = 8192;
+  // And at least all keys, which are read in several places at a time.
+  static constexpr size_t kLeastLead = 8192;
 
   static void prefetch(const std::byte* p) {
     __builtin_prefetch(p, 0, 2);  // to the second level: the first is too small for so much
   }
-  /// Or to the first block after it that is there. At the end what is already here is asked for.
+  /// Or to the first block after it that is there, at most to the last one: at the end what is
+  /// already here is asked for.
   void go_to(int64_t block, size_t offset) {
-    while (block + 1 < tile_.last_block && tile_.blocks[block] == nullptr) ++block;
-    block_ = block;
-    const std::byte* const piece = tile_.blocks[block];
-    const std::byte* const data = piece != nullptr ? piece + tile_.kv_head * bytes_
-                                                   : reinterpret_cast<const std::byte*>(&tile_);
+    const int64_t last = tile_->last_block - 1;
+    for (block_ = std::min(block, last); tile_->blocks[block_] == nullptr; ++block_) {
+      if (block_ == last) return;
+    }
+    const std::byte* const data = tile_->blocks[block_] + tile_->kv_head * bytes_;
     at_ = data + offset;
     end_ = data + bytes_;
   }
 
-  const AttendTile& tile_;
-  size_t bytes_;
+  const AttendTile* tile_;
+  size_t bytes_, lead_;
   int64_t block_ = 0;
   const std::byte* at_ = nullptr;
   const std::byte* end_ = nullptr;
@@ -158,7 +154,7 @@ void block_scores(const KvHead& head, const float* const* queries, const float* 
   for (int g = 0; g * group < dim; ++g) {
     for (int first = 0; first < 4; first += PT) dots(first, g);
   }
-  ahead_so_far.take(ahead);
+  ahead_so_far = ahead;
 }
 
 /// Turns the scores of QT queries into weights for keys [begin, end) of the block, updates their
@@ -229,7 +225,7 @@ void accumulate_values(const KvHead& head, int channel, const ValueSum& sum, Ahe
   COHORT_EACH_QUERY(i) {
     COHORT_EACH_PART(p) store(sum.outputs[i] + channel + 16 * p, acc[i][p]);
   }
-  ahead_so_far.take(ahead);
+  ahead_so_far = ahead;
 }
 
 template <class Values, int QT>

@@ -2,10 +2,6 @@
 #include <sys/auxv.h>
 #endif
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include <cstdlib>
 #include <string_view>
 
@@ -21,14 +17,13 @@ namespace cohort::kernels::cpu {
 namespace {
 
 #if defined(COHORT_X86_KERNELS)
-/// Whether the processor has AMX for bytes and the system lets this process use its registers.
+/// Whether the processor has AMX for bytes and the system lets this process use its registers; to
+/// ask is to get it.
 ///   source  Linux, Documentation/arch/x86/xstate.rst
 bool grants_amx() {
 #if defined(__linux__)
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kTiles = 1u << 24, kInt8 = 1u << 25;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 && (d & kInt8) != 0 &&
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") &&
          ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
   return false;

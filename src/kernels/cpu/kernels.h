@@ -39,6 +39,9 @@ struct QuantizedRows {
   ptrdiff_t rows;
   int panel;  // rows of a whole one: Kernels::panel
 
+  /// Entries of every array. Of the last panel kernels read as many rows as of the others, and
+  /// leave out what they find there.
+  size_t entries() const { return static_cast<size_t>(rows * groups + panel); }
   /// Entries of a group in the panel of `row`: what lies between two groups of a row.
   ptrdiff_t panel_rows(ptrdiff_t row) const {
     return std::min<ptrdiff_t>(panel, rows - row / panel * panel);

@@ -308,26 +308,23 @@ void in_blocks(int tiles, int rows, Block block) {
 /// Calls run(codes, scale, parts) with the readers of the matrix's layout.
 template <class Run>
 void with_layout(const PackedMatrix& m, Run run) {
-  const auto with_codes = [&](auto codes, auto scale, auto parts) {
-    if (m.layout.code == CodeType::kU6) return run(CodesU6{}, scale, parts);
-    if (m.layout.code == CodeType::kU8) return run(CodesU8{}, scale, parts);
-    if constexpr (parts() == 1) run(codes, scale, parts);
-  };
   constexpr std::integral_constant<int, 1> kWhole;
   constexpr std::integral_constant<int, 2> kHalves;
-  if (m.layout.group == 16) {
-    return m.layout.scale == ScaleType::kI8 ? with_codes(CodesU8{}, ScaleI8{}, kHalves)
-                                            : with_codes(CodesU8{}, ScaleF32{}, kHalves);
-  }
+  if (m.layout.group == 16) return run(CodesU6{}, ScaleI8{}, kHalves);
+  const auto with_scale = [&](auto scale) {
+    if (m.layout.code == CodeType::kU6) return run(CodesU6{}, scale, kWhole);
+    if (m.layout.code == CodeType::kU8) return run(CodesU8{}, scale, kWhole);
+    run(CodesU4{}, scale, kWhole);
+  };
   switch (m.layout.scale) {
     case ScaleType::kF32:
-      return with_codes(CodesU4{}, ScaleF32{}, kWhole);
+      return with_scale(ScaleF32{});
     case ScaleType::kF16:
-      return with_codes(CodesU4{}, ScaleF16{}, kWhole);
+      return with_scale(ScaleF16{});
     case ScaleType::kBF16:
-      return with_codes(CodesU4{}, ScaleBF16{}, kWhole);
+      return with_scale(ScaleBF16{});
     case ScaleType::kI8:
-      return with_codes(CodesU4{}, ScaleI8{}, kWhole);
+      return with_scale(ScaleI8{});
   }
 }
 
@@ -365,8 +362,7 @@ void open_groups(const PackedMatrix& m, TileSpan tiles, int first_group, int les
 
 /// Opened tiles pass over the rows in blocks that registers hold.
 struct ByLanes {
-  static constexpr int kPanel = 8;  // rows
-  static_assert(kPanel % kRowBlock == 0);
+  static constexpr int kPanel = 8;          // rows
   static constexpr int kRowsToOpen = 32;    // repay that tiles are opened first,
   static constexpr int kGroupsToOpen = 32;  // so many groups at a time
   static constexpr bool kSigned = false;    // whether opened codes are less the layout's zero
@@ -384,12 +380,13 @@ struct ByLanes {
 template <class By>
 void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, int first, int count,
                 float* out, ptrdiff_t stride) {
+  static_assert(By::kPanel % kRowBlock == 0);
   with_layout(m, [&](auto codes, auto scale, auto parts) {
     using C = decltype(codes);
     using S = decltype(scale);
-    constexpr bool kIsOpen =
+    constexpr bool kCheapAsIs =
         !By::kSigned && std::is_same_v<C, CodesU8> && !std::is_same_v<S, ScaleI8>;
-    if (kIsOpen || count < By::kRowsToOpen) {
+    if (kCheapAsIs || count < By::kRowsToOpen) {
       return in_blocks(tiles.count, count, [&](auto tb, auto mb, int tile, int r) {
         int_block<C, S, parts(), tb(), mb()>(m, tiles.first + tile, x, 0, first + r,
                                              out + r * stride + tile * kTileRows, stride);

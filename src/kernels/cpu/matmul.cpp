@@ -5,7 +5,7 @@
 namespace cohort::kernels::cpu {
 namespace {
 
-constexpr int kRowsPerItem = 128;                 // stay in L2 while the tiles of an item pass by
+constexpr int kRowsPerItem = 128;  // repay that tiles are opened, and stay in L2 while they pass by
 constexpr int kColumns = kMostTiles * kTileRows;  // of what is computed at a time
 
 /// The input in the forms that the step's matrices read.
@@ -26,11 +26,10 @@ Input prepare(Cpu& cpu, const MatmulStep& step, const float* x, int rows, float*
                   [&](const PackedMatrix* m) { return wants_integers(step, *m); });
   const auto n = static_cast<size_t>(rows);
   const Kernels& k = cpu.kernels();
-  // Of the last panel the kernels read as many rows as of the others.
-  const size_t entries = any_integers ? n * groups + k.panel : 0;
   float* normed = nullptr;
   QuantizedRows quantized{
       .groups = static_cast<int>(groups), .rows = static_cast<ptrdiff_t>(n), .panel = k.panel};
+  const size_t entries = any_integers ? quantized.entries() : 0;
   ScratchPlan plan;
   plan.add(normed, step.norm != nullptr ? n * cols : 0);
   plan.add(quantized.codes, entries * kGroup);

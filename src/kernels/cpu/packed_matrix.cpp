@@ -65,7 +65,7 @@ int load_code(CodeType type, int lane, int k, const uint8_t* codes) {
   return (get(nibble_of(lane, k)) & 15) | upper << 4;
 }
 
-/// Interleaves sixteen decoded rows of one group. `out` must be zero.
+/// Interleaves sixteen decoded rows of one group into memory of the arena.
 void store_group(const PackedMatrix& m, const DecodedGroup* rows, std::byte* out) {
   const QuantLayout& layout = m.layout;
   for (int lane = 0; lane < kTileRows; ++lane) {
@@ -183,7 +183,6 @@ PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols
   const size_t bytes = dense_bytes(element);
   pool.parallel_for(static_cast<size_t>(matrix.tiles()), [&](size_t tile) {
     std::byte* out = matrix.data + tile * matrix.tile_bytes();
-    std::memset(out, 0, matrix.tile_bytes());
     for (int lane = 0; lane < kTileRows; ++lane) {
       const auto index = static_cast<int64_t>(tile) * kTileRows + lane;
       if (index >= rows) break;

@@ -35,7 +35,7 @@ class AlignedBuffer {
 /// table entries. Pieces live as long as the arena.
 class WeightArena {
  public:
-  std::byte* take(size_t bytes);
+  std::byte* take(size_t bytes);  // zeroed
   size_t used_bytes() const { return used_bytes_; }
 
  private:
@@ -64,8 +64,8 @@ struct QuantLayout {
   CodeType code = CodeType::kU4;  // kU4, kU6 or kU8, whichever is wide enough
   ScaleType scale = ScaleType::kF16;
   bool has_min = false;
-  int zero = 0;    // 0 or a power of two
-  int group = 32;  // 16 or 32
+  int zero = 0;    // 0, or so much that a code less it is a signed byte
+  int group = 32;  // or 16, of kU6 with scales of kI8
 };
 
 /// A weight matrix in the one layout that the CPU kernels read.

@@ -49,13 +49,13 @@ struct Shapes {
 constexpr Shapes kShapes;
 
 /// The matrix unit of this thread.
-///   source  Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBSSD, TDPBSUD: rows
-///   of
-///           signed bytes times rows that hold four inputs of sixteen outputs, as a group's codes
-///           do
+///   source  Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBSSD and TDPBSUD
 class AmxProducts {
  public:
-  AmxProducts() { _tile_loadconfig(&kShapes); }
+  AmxProducts() {
+    // Not _tile_loadconfig: GCC 12 believes that it reads eight bytes of them.
+    asm volatile("ldtilecfg %0" : : "m"(kShapes));
+  }
   ~AmxProducts() { _tile_release(); }
   AmxProducts(const AmxProducts&) = delete;
   AmxProducts& operator=(const AmxProducts&) = delete;
