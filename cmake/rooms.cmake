@@ -5,8 +5,7 @@ cohort_room(base SOURCES base/*.cpp
 cohort_room(kernels_cpu SOURCES kernels/cpu/*.cpp kernels/cpu/encodings/*.cpp DEPENDS cohort_base)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 reports the "undefined" operands inside its own AVX-512 header.
-  set_source_files_properties(src/kernels/cpu/target_avx512.cpp
-    src/kernels/cpu/target_amx.cpp PROPERTIES
+  set_source_files_properties(src/kernels/cpu/target_avx512.cpp PROPERTIES
     COMPILE_OPTIONS "-Wno-maybe-uninitialized;-Wno-uninitialized")
 endif()
 cohort_room(kv SOURCES kv/*.cpp kv/codecs/*.cpp DEPENDS cohort_kernels_cpu)

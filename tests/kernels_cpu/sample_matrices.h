@@ -72,7 +72,7 @@ inline std::vector<Sample> samples(WeightArena& arena, ThreadPool& pool, int row
   }
   for (ScaleType scale : {ScaleType::kF32, ScaleType::kBF16}) {
     for (const CodeType code : {CodeType::kU4, CodeType::kU6, CodeType::kU8}) {
-      const int codes = code == CodeType::kU4 ? 16 : code == CodeType::kU6 ? 64 : 256;
+      const int codes = 1 << code_bits(code);
       const QuantLayout layout{code, scale, true, 0, 32};
       out.push_back({"affine", pack_quantized(arena, pool, rows, cols, layout,
                                               [=](int64_t row, int64_t g, DecodedGroup& group) {

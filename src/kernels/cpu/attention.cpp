@@ -4,6 +4,8 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace cohort::kernels::cpu {
@@ -75,6 +77,12 @@ struct QueryTile {
   int64_t first;  // query number = token * group + head
   int count;
   int64_t begin_block, end_block;
+
+  /// The first of a segment's and the one behind its last.
+  std::pair<int64_t, int64_t> blocks_of(int64_t segment) const {
+    return {std::max(begin_block, segment * kSegmentBlocks),
+            std::min(end_block, (segment + 1) * kSegmentBlocks)};
+  }
 };
 
 std::vector<QueryTile> query_tiles(const AttentionStep& step, std::span<const AttentionRow> rows) {
@@ -125,8 +133,7 @@ class Attention {
     for (int i = 0; i < tile.count; ++i) {
       state[i * state_floats()] = -std::numeric_limits<float>::infinity();
     }
-    t.first_block = std::max(tile.begin_block, segment * kSegmentBlocks);
-    t.last_block = std::min(tile.end_block, (segment + 1) * kSegmentBlocks);
+    std::tie(t.first_block, t.last_block) = tile.blocks_of(segment);
     cpu_.kernels().attend(t);
   }
 
@@ -179,8 +186,7 @@ std::vector<SegmentItem> segment_items(const std::vector<QueryTile>& tiles) {
   std::vector<SegmentItem> items;
   for (size_t i = 0; i < tiles.size(); ++i) {
     for (int64_t s = first_segment(tiles[i]); s < end_segment(tiles[i]); ++s) {
-      const int64_t begin = std::max(tiles[i].begin_block, s * kSegmentBlocks);
-      const int64_t end = std::min(tiles[i].end_block, (s + 1) * kSegmentBlocks);
+      const auto [begin, end] = tiles[i].blocks_of(s);
       items.push_back({i, items.size(), s, end - begin});
     }
   }

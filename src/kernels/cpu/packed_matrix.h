@@ -47,8 +47,11 @@ class WeightArena {
 enum class CodeType : uint8_t { kU4, kU6, kU8, kF32, kF16, kBF16 };
 enum class ScaleType : uint8_t { kF32, kF16, kBF16, kI8 };  // kI8: times an f16 factor
 
-constexpr int kTileRows = 16;  // outputs side by side in a tile: one SIMD lane each
-constexpr int kGroup = 32;     // inputs that share an activation scale
+constexpr int kTileRows = 16;             // outputs side by side in a tile: one SIMD lane each
+constexpr int kGroup = 32;                // inputs that share an activation scale
+constexpr int code_bits(CodeType type) {  // of quantized ones
+  return type == CodeType::kU4 ? 4 : type == CodeType::kU6 ? 6 : 8;
+}
 constexpr size_t dense_bytes(CodeType type) {
   return type == CodeType::kF32 ? 4 : 2;
 }
@@ -89,7 +92,7 @@ struct PackedMatrix {
   int tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int groups() const { return (cols + kGroup - 1) / kGroup; }
   size_t code_bytes() const {
-    return layout.code == CodeType::kU4 ? 256 : layout.code == CodeType::kU6 ? 384 : 512;
+    return static_cast<size_t>(kTileRows * kGroup * code_bits(layout.code) / 8);
   }
   size_t group_bytes() const {
     const size_t vectors = static_cast<size_t>(kGroup / layout.group) + (layout.has_min ? 1 : 0);
