@@ -162,6 +162,9 @@ struct CodesU8 {
   static Codes dot_vector(const std::byte* p, int j) { return less_for_dot(vector(p, j)); }
 };
 
+/// Codes less the layout's zero, opened for a unit that multiplies signed ones.
+struct CodesI8 : CodesU8 {};
+
 // Loops over a block of tiles and rows are unrolled and their arrays in registers, so that the
 // chains of all of them run side by side.
 #define COHORT_UNROLLED _Pragma("GCC unroll 8")
@@ -198,7 +201,7 @@ template <class C, int TB, int MB, class CodesOf>
 
 /// Asks for the weights that follow those at p: processors look less far ahead by themselves.
 [[gnu::always_inline]] inline void prefetch_weights(const std::byte* p, size_t bytes) {
-  constexpr size_t kAhead = 4096;
+  constexpr size_t kAhead = 2048;
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + kAhead + i);
 }
 
@@ -214,6 +217,24 @@ inline bool any(const uint8_t* flags) {
   uint64_t all = 0;
   std::memcpy(&all, flags, n);
   return all != 0;
+}
+
+/// sums[t][r] = 128 * sums[t][r] + the same part of a group times the low codes, of the rows at the
+/// entries from `at` on that stand out.
+template <class C, int kParts, int TB, int MB>
+[[gnu::noinline]] void add_low_codes(const std::byte* const* tiles, int part,
+                                     const QuantizedRows& x, ptrdiff_t at, int zero,
+                                     I (&sums)[TB][MB]) {
+  for (int r = 0; r < MB; ++r) {
+    if (!x.stands_out[at + r]) continue;
+    const I start = set1_i(-zero * sum_of<kParts>(x.low_sums + 2 * (at + r), part));
+    const int8_t* codes = x.low_codes + (at + r) * kGroup;
+    I total[TB][1];
+    COHORT_EACH_TILE(t) total[t][0] = add(times128(sums[t][r]), start);
+    add_dots<C>(
+        tiles, part * 8 / kParts, (part + 1) * 8 / kParts, [&](int) { return codes; }, total);
+    COHORT_EACH_TILE(t) sums[t][r] = total[t][0];
+  }
 }
 
 /// Rows [first, first + MB) of x, from `first_group` on, against TB tiles from `tile` on: exact
@@ -251,25 +272,21 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
       add_dots<C>(p, begin, end, [&](int r) { return x.codes + (at + r) * kGroup; }, sums);
       F scales[TB];
       COHORT_EACH_TILE(t) scales[t] = S::read(p[t] + C::kBytes + part * S::kBytes, factors[t]);
-      const auto scale_up = [&](int r, const auto& of_tile) {
-        const F x_scale = set1(x.scales[at + r]);
+      if (any<MB>(x.stands_out + at)) {
+        I totals[TB][MB];  // a copy, so that the sums need no memory where no row stands out
         COHORT_EACH_TILE(t) {
-          acc[t][r] = fma(to_float(of_tile(t)), mul(scales[t], x_scale), acc[t][r]);
+          COHORT_EACH_ROW(r) totals[t][r] = sums[t][r];
         }
-      };
-      if (!any<MB>(x.stands_out + at)) {
-        COHORT_EACH_ROW(r) scale_up(r, [&](int t) { return sums[t][r]; });
-        continue;
+        add_low_codes<C, kParts, TB, MB>(p, part, x, at, zero, totals);
+        COHORT_EACH_TILE(t) {
+          COHORT_EACH_ROW(r) sums[t][r] = totals[t][r];
+        }
       }
       COHORT_EACH_ROW(r) {
-        I total[TB][1];
-        COHORT_EACH_TILE(t) total[t][0] = sums[t][r];
-        if (x.stands_out[at + r]) {
-          const I start = set1_i(-zero * sum_of<kParts>(x.low_sums + 2 * (at + r), part));
-          COHORT_EACH_TILE(t) total[t][0] = add(times128(sums[t][r]), start);
-          add_dots<C>(p, begin, end, [&](int) { return x.low_codes + (at + r) * kGroup; }, total);
+        const F x_scale = set1(x.scales[at + r]);
+        COHORT_EACH_TILE(t) {
+          acc[t][r] = fma(to_float(sums[t][r]), mul(scales[t], x_scale), acc[t][r]);
         }
-        scale_up(r, [&](int t) { return total[t][0]; });
       }
     }
     COHORT_EACH_TILE(t) {
@@ -328,6 +345,20 @@ void with_layout(const PackedMatrix& m, Run run) {
   }
 }
 
+/// The codes of a group, less `less`, a byte each.
+template <class C>
+inline void open_codes(const std::byte* from, int less, std::byte* to) {
+  using Bytes [[gnu::vector_size(sizeof(Codes))]] = uint8_t;
+  COHORT_UNROLLED
+  for (int j = 0; j < 8; ++j) {
+    const Codes codes = C::vector(from, j);
+    Bytes bytes;
+    std::memcpy(&bytes, &codes, sizeof bytes);
+    bytes -= static_cast<uint8_t>(less);
+    std::memcpy(to + j * sizeof bytes, &bytes, sizeof bytes);
+  }
+}
+
 /// Fills `opened` with the groups of the tiles from `first_group` on: codes to a byte each, less
 /// `less`, and scales to f32.
 template <class C, class S, int kParts>
@@ -341,16 +372,7 @@ void open_groups(const PackedMatrix& m, TileSpan tiles, int first_group, int les
       const std::byte* factors = tile + m.factors_at(first_group + g);
       std::byte* to = opened.data + t * opened.tile_bytes() + g * opened.group_bytes();
       prefetch_weights(from, C::kBytes + 2 * S::kBytes);
-      COHORT_UNROLLED
-      for (int j = 0; j < 8; ++j) {
-        const Codes codes = C::vector(from, j);
-        std::memcpy(to + j * sizeof(Codes), &codes, sizeof(Codes));
-      }
-      if (less != 0) {
-        auto* codes = reinterpret_cast<uint8_t*>(to);
-        for (size_t i = 0; i < CodesU8::kBytes; ++i)
-          codes[i] = static_cast<uint8_t>(codes[i] - less);
-      }
+      open_codes<C>(from, less, to);
       auto* scales = reinterpret_cast<float*>(to + CodesU8::kBytes);
       for (int i = 0; i < vectors; ++i) {
         const std::byte* read = from + C::kBytes + i * S::kBytes;
@@ -360,19 +382,19 @@ void open_groups(const PackedMatrix& m, TileSpan tiles, int first_group, int les
   }
 }
 
-/// Opened tiles pass over the rows in blocks that registers hold.
+/// Tiles pass over the rows in blocks that registers hold.
 struct ByLanes {
   static constexpr int kPanel = 8;          // rows
   static constexpr int kRowsToOpen = 32;    // repay that tiles are opened first,
   static constexpr int kGroupsToOpen = 32;  // so many groups at a time
-  static constexpr bool kSigned = false;    // whether opened codes are less the layout's zero
+  static constexpr bool kSigned = false;    // whether codes are opened less the layout's zero
 
-  template <int kParts>
-  static void multiply(const PackedMatrix& opened, int tiles, const QuantizedRows& x,
+  template <class C, class S, int kParts>
+  static void multiply(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x,
                        int first_group, int first, int count, float* out, ptrdiff_t stride) {
-    in_blocks(tiles, count, [&](auto tb, auto mb, int tile, int r) {
-      int_block<CodesU8, ScaleF32, kParts, tb(), mb()>(opened, tile, x, first_group, first + r,
-                                                       out + r * stride + tile * kTileRows, stride);
+    in_blocks(tiles.count, count, [&](auto tb, auto mb, int tile, int r) {
+      int_block<C, S, kParts, tb(), mb()>(m, tiles.first + tile, x, first_group, first + r,
+                                          out + r * stride + tile * kTileRows, stride);
     });
   }
 };
@@ -387,10 +409,7 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
     constexpr bool kCheapAsIs =
         !By::kSigned && std::is_same_v<C, CodesU8> && !std::is_same_v<S, ScaleI8>;
     if (kCheapAsIs || count < By::kRowsToOpen) {
-      return in_blocks(tiles.count, count, [&](auto tb, auto mb, int tile, int r) {
-        int_block<C, S, parts(), tb(), mb()>(m, tiles.first + tile, x, 0, first + r,
-                                             out + r * stride + tile * kTileRows, stride);
-      });
+      return By::template multiply<C, S, parts()>(m, tiles, x, 0, first, count, out, stride);
     }
     // A byte a code and f32 scales: dearer to read once, cheaper to read again.
     alignas(64)
@@ -398,10 +417,14 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
     PackedMatrix opened{.rows = kMostTiles * kTileRows, .layout = m.layout, .data = room};
     opened.layout.code = CodeType::kU8;
     opened.layout.scale = ScaleType::kF32;
+    const int less = By::kSigned ? m.layout.zero : 0;
+    opened.layout.zero -= less;
+    const auto multiply = less != 0 ? By::template multiply<CodesI8, ScaleF32, parts()>
+                                    : By::template multiply<CodesU8, ScaleF32, parts()>;
     for (int g = 0; g < m.groups(); g += By::kGroupsToOpen) {
       opened.cols = std::min(By::kGroupsToOpen, m.groups() - g) * kGroup;
-      open_groups<C, S, parts()>(m, tiles, g, By::kSigned ? m.layout.zero : 0, opened);
-      By::template multiply<parts()>(opened, tiles.count, x, g, first, count, out, stride);
+      open_groups<C, S, parts()>(m, tiles, g, less, opened);
+      multiply(opened, {0, tiles.count}, x, g, first, count, out, stride);
     }
   });
 }

@@ -26,8 +26,8 @@ constexpr std::chrono::milliseconds kSitsOut{50};  // then
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+ThreadPool::ThreadPool(int threads) : shares_(static_cast<size_t>(std::max(threads, 1))) {
+  for (size_t i = 1; i < shares_.size(); ++i) workers_.emplace_back([this, i] { worker_loop(i); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -45,15 +45,17 @@ void ThreadPool::run(size_t n, Function function, void* context) {
   }
   const auto start = Clock::now();
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
-  // Release: who reads one of these has seen the last ticket closed, and can claim nothing with it.
+  // Release: who reads one of these has seen the last tickets closed, and can claim nothing.
   function_.store(function, std::memory_order_release);
   context_.store(context, std::memory_order_release);
   count_.store(static_cast<uint32_t>(n), std::memory_order_release);
   done_.store(0, std::memory_order_relaxed);
-  ticket_.store(uint64_t{epoch} << 32, std::memory_order_release);
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    shares_[i].ticket.store(uint64_t{epoch} << 32 | share_begin(i, n), std::memory_order_release);
+  }
   epoch_.store(epoch, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) epoch_.notify_all();
-  const Work own = work(epoch);
+  const Work own = work(epoch, 0);
   const auto worked = Clock::now();
   for (int spins = 0; done_.load(std::memory_order_acquire) < n; ++spins) {
     if (spins < kSpinsToYield) {
@@ -62,26 +64,35 @@ void ThreadPool::run(size_t n, Function function, void* context) {
       std::this_thread::yield();
     }
   }
-  ticket_.store(uint64_t{epoch} << 32 | kClosed, std::memory_order_seq_cst);
+  for (Share& share : shares_) {
+    share.ticket.store(uint64_t{epoch} << 32 | kClosed, std::memory_order_seq_cst);
+  }
   const auto an_item = (worked - start) / std::max(own.items, 1);
   if (Clock::now() - worked > kLate + 2 * an_item) late_epoch_.store(epoch);
 }
 
-ThreadPool::Work ThreadPool::work(uint32_t epoch) {
-  for (Work own;;) {
-    uint64_t ticket = ticket_.load(std::memory_order_acquire);
+ThreadPool::Work ThreadPool::work(uint32_t epoch, size_t self) {
+  Work own;
+  for (size_t i = 0; i < shares_.size();) {
+    const size_t share = (self + i) % shares_.size();
+    std::atomic<uint64_t>& next = shares_[share].ticket;
+    uint64_t ticket = next.load(std::memory_order_acquire);
     const Function function = function_.load(std::memory_order_acquire);
     void* const context = context_.load(std::memory_order_acquire);
     const uint32_t count = count_.load(std::memory_order_acquire);
-    if (static_cast<uint32_t>(ticket >> 32) != epoch || (ticket & kClosed) >= count) return own;
-    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) continue;
-    function(context, ticket & kClosed);
-    own.was_last = done_.fetch_add(1, std::memory_order_release) + 1 == count;
-    ++own.items;
+    if (static_cast<uint32_t>(ticket >> 32) != epoch) return own;
+    if ((ticket & kClosed) >= share_begin(share + 1, count)) {
+      ++i;
+    } else if (next.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel)) {
+      function(context, ticket & kClosed);
+      own.was_last = done_.fetch_add(1, std::memory_order_release) + 1 == count;
+      ++own.items;
+    }
   }
+  return own;
 }
 
-void ThreadPool::worker_loop() {
+void ThreadPool::worker_loop(size_t self) {
   uint32_t seen = 0;
   Work own;
   for (;;) {
@@ -97,7 +108,7 @@ void ThreadPool::worker_loop() {
     if (own.was_last && late_epoch_.load() == seen) std::this_thread::sleep_for(kSitsOut);
     seen = epoch_.load(std::memory_order_acquire);
     if (stopping_.load()) return;  // read after the epoch that the destructor raised, if it did
-    own = work(seen);
+    own = work(seen, self);
   }
 }
 

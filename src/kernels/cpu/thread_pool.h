@@ -10,6 +10,9 @@
 namespace cohort::kernels::cpu {
 
 /// A fixed set of workers for short data-parallel loops. The calling thread is worker 0.
+///   order    each worker has a share of the items, one after the other, and takes its items in
+///            order, so that what they read follows in memory; then it helps with the others'
+///            shares
 ///   start    workers spin for tens of microseconds between loops, then sleep on a futex
 ///   finish   a loop ends when its items are done, not when every worker has looked at it, so a
 ///            worker that lost its core delays nothing but the item it holds; the one that the
@@ -37,21 +40,26 @@ class ThreadPool {
  private:
   using Function = void (*)(void*, size_t);
   using Clock = std::chrono::steady_clock;
+  static constexpr uint64_t kClosed = 0xffffffffu;
 
   void run(size_t n, Function function, void* context);
   struct Work {
     int items = 0;
     bool was_last = false;  // the loop ended with an item of it
   };
-  /// Claims and runs items of the loop `epoch` until none is left.
-  Work work(uint32_t epoch);
-  void worker_loop();
+  /// Claims and runs items of the loop `epoch` until none is left, those of share `self` first.
+  Work work(uint32_t epoch, size_t self);
+  void worker_loop(size_t self);
+  size_t share_begin(size_t share, size_t count) const { return count * share / shares_.size(); }
 
   std::vector<std::thread> workers_;
-  // ticket_ = loop number << 32 | next item. Fields of a loop change only while its ticket is
+  // Loop number << 32 | next item. Fields of a loop change only while all of its tickets are
   // closed, so a successful claim proves that the fields read before it belong to that loop.
-  alignas(64) std::atomic<uint64_t> ticket_{kClosed};
-  std::atomic<Function> function_{nullptr};
+  struct alignas(64) Share {
+    std::atomic<uint64_t> ticket{kClosed};
+  };
+  std::vector<Share> shares_;  // of each worker
+  alignas(64) std::atomic<Function> function_{nullptr};
   std::atomic<void*> context_{nullptr};
   std::atomic<uint32_t> count_{0};
   alignas(64) std::atomic<uint32_t> done_{0};
@@ -59,8 +67,6 @@ class ThreadPool {
   std::atomic<int> sleepers_{0};
   std::atomic<uint32_t> late_epoch_{0};  // of the last loop whose end was waited for
   std::atomic<bool> stopping_{false};
-
-  static constexpr uint64_t kClosed = 0xffffffffu;
 };
 
 }  // namespace cohort::kernels::cpu

@@ -12,99 +12,111 @@ struct ByTiles {
   static constexpr int kGroupsToOpen = 16;
   static constexpr bool kSigned = true;
 
-  template <int kParts>
-  static void multiply(const PackedMatrix& opened, int tiles, const QuantizedRows& x,
+  template <class C, class S, int kParts>
+  static void multiply(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x,
                        int first_group, int first, int count, float* out, ptrdiff_t stride) {
-    const auto rows_by_tile =
-        opened.layout.zero != 0 ? multiply_panel<kParts, true> : multiply_panel<kParts, false>;
+    if (count < kFewestRows) {
+      return ByLanes::multiply<C, S, kParts>(m, tiles, x, first_group, first, count, out, stride);
+    }
+    constexpr bool kByte = std::is_same_v<C, CodesU8>;  // may need all of a byte, without a sign
+    const auto panel_by_tile = kByte && m.layout.zero == 0 ? multiply_panel<C, S, kParts, !kByte>
+                                                           : multiply_panel<C, S, kParts, true>;
     const Products products;
     for (int r = 0; r < count; r += kPanel) {
-      for (int t = 0; t < tiles; ++t) {
-        rows_by_tile(products, opened, t, x, first_group, first + r, std::min(kPanel, count - r),
-                     out + r * stride + t * kTileRows, stride);
+      for (int t = 0; t < tiles.count; ++t) {
+        panel_by_tile(products, m, tiles.first + t, x, first_group, first + r,
+                      std::min(kPanel, count - r), out + r * stride + t * kTileRows, stride);
       }
     }
   }
 
  private:
-  static constexpr int kAhead = 2;  // groups: what the unit needs from reading to the sums
-  static constexpr int kRing = 4;   // at least kAhead + 1
-
-  /// What a panel and a tile sum up in a group, before it is scaled.
-  template <int kParts>
-  struct Sums {
-    alignas(64) int32_t of_codes[kParts][kPanel * kTileRows];
-    alignas(64) int32_t of_low_codes[kParts][kPanel * kTileRows];
-    unsigned stand_out;  // bit r: row r has low codes
-  };
+  static constexpr int kFewestRows = 10;  // fewer are left to the lanes
+  static constexpr int kAhead = 2;        // groups: what the unit needs from reading to the sums,
+  static constexpr int kOpenAhead = 4;    // and from opening
+  static constexpr int kRing = 4;         // more than kAhead, at least what lies between the two
 
 #define COHORT_EACH_PANEL_ROW(r) _Pragma("GCC unroll 16") for (int r = 0; r < kPanel; ++r)
 
-  /// Rows [first, first + rows), which begin a panel. All sixteen are computed: those beyond are of
-  /// whatever follows, and are not stored.
-  template <int kParts, bool kSignedCodes>
-  static void multiply_panel(const Products& products, const PackedMatrix& opened, int tile,
+  /// Rows [first, first + rows), which begin a panel: of a group the codes are opened, then
+  /// multiplied, then scaled, some groups later each. All sixteen rows are computed: those beyond
+  /// are of whatever follows, and are not stored.
+  template <class C, class S, int kParts, bool kSignedCodes>
+  static void multiply_panel(const Products& products, const PackedMatrix& m, int tile,
                              const QuantizedRows& x, int first_group, int first, int rows,
                              float* out, ptrdiff_t stride) {
+    constexpr bool kOpened =
+        std::is_same_v<C, CodesI8> || (std::is_same_v<C, CodesU8> && !kSignedCodes);
     constexpr int kInputs = kGroup / kParts;
-    const size_t group_bytes = opened.group_bytes();
-    const bool has_min = opened.layout.has_min;
+    const size_t group_bytes = m.group_bytes();
     const ptrdiff_t panel_rows = x.panel_rows(first);
     const ptrdiff_t start = x.entry(first) + first_group * panel_rows;
     const unsigned all_rows = (1u << rows) - 1;
+    const int groups = m.groups();
 
-    const int8_t* codes = x.codes + start * kGroup;
-    const int8_t* low_codes = x.low_codes + start * kGroup;
-    const uint8_t* flags = x.stands_out + start;
-    const std::byte* weights = opened.tile(tile);
-    const auto multiply_group = [&](Sums<kParts>& sums) {
-      sums.stand_out = flag_bits(flags) & all_rows;
+    alignas(64) std::byte room[kOpened ? 1 : kRing][CodesU8::kBytes];
+    alignas(64) int32_t sums[kRing][kParts][kPanel * kTileRows];
+    alignas(64) int32_t low_sums[kRing][kParts][kPanel * kTileRows];
+    unsigned stand_out[kRing];  // bit r: row r has low codes
+    const std::byte* closed = m.tile(tile);
+    const auto open_group = [&](int g) {
+      if (kOpened) return;
+      prefetch_weights(closed, C::kBytes + 2 * S::kBytes);
+      open_codes<C>(closed, m.layout.zero, room[g % kRing]);
+      closed += group_bytes;
+    };
+    ptrdiff_t at = start;
+    const std::byte* opened = m.tile(tile);
+    const auto multiply_group = [&](int g) {
+      const std::byte* codes = kOpened ? opened : room[g % kRing];
+      const unsigned low = stand_out[g % kRing] = flag_bits(x.stands_out + at) & all_rows;
       for (int part = 0; part < kParts; ++part) {
-        const std::byte* of_part = weights + part * kInputs * kTileRows;
-        products.template multiply<kInputs, kSignedCodes>(codes + part * kInputs, of_part,
-                                                          sums.of_codes[part]);
-        if (sums.stand_out == 0) continue;
-        products.template multiply<kInputs, kSignedCodes>(low_codes + part * kInputs, of_part,
-                                                          sums.of_low_codes[part]);
+        const std::byte* of_part = codes + part * kInputs * kTileRows;
+        const ptrdiff_t in = at * kGroup + part * kInputs;
+        products.template multiply<kInputs, kSignedCodes>(x.codes + in, of_part,
+                                                          sums[g % kRing][part]);
+        if (low == 0) continue;
+        products.template multiply<kInputs, kSignedCodes>(x.low_codes + in, of_part,
+                                                          low_sums[g % kRing][part]);
       }
-      codes += panel_rows * kGroup;
-      low_codes += panel_rows * kGroup;
-      flags += panel_rows;
-      weights += group_bytes;
+      at += panel_rows;
+      opened += group_bytes;
     };
 
     F acc[kPanel];
     COHORT_EACH_PANEL_ROW(r) {
       acc[r] = first_group > 0 && r < rows ? load(out + r * stride) : set1(0);
     }
-    const float* x_scales = x.scales + start;
-    const float* x_sums = x.scaled_sums + start;
-    const std::byte* scales = opened.tile(tile) + CodesU8::kBytes;
-    Sums<kParts> ring[kRing];
-    const int groups = opened.groups();
-    for (int g = 0; g < std::min(kAhead, groups); ++g) multiply_group(ring[g]);
+    for (int g = 0; g < std::min(kOpenAhead, groups); ++g) open_group(g);
+    for (int g = 0; g < std::min(kAhead, groups); ++g) multiply_group(g);
+    ptrdiff_t scaled = start;
+    const std::byte* scales = m.tile(tile) + C::kBytes;
     for (int g = 0; g < groups; ++g) {
-      if (g + kAhead < groups) multiply_group(ring[(g + kAhead) % kRing]);
-      Sums<kParts>& sums = ring[g % kRing];
+      if (g + kOpenAhead < groups) open_group(g + kOpenAhead);
+      if (g + kAhead < groups) multiply_group(g + kAhead);
+      const std::byte* factors = m.tile(tile) + m.factors_at(g);
       for (int part = 0; part < kParts; ++part) {
-        int32_t* of_part = sums.of_codes[part];
-        add_low_codes(sums.stand_out, sums.of_low_codes[part], of_part);
-        const F scale = ScaleF32::read(scales + part * ScaleF32::kBytes);
-        COHORT_EACH_PANEL_ROW(r) {
-          const F factor = mul(scale, set1(x_scales[r]));
-          acc[r] = fma(to_float(load_ints(of_part + r * kTileRows)), factor, acc[r]);
-        }
+        int32_t* of_part = sums[g % kRing][part];
+        add_low_codes(stand_out[g % kRing], low_sums[g % kRing][part], of_part);
+        add_scaled(of_part, S::read(scales + part * S::kBytes, factors), x.scales + scaled, acc);
       }
-      if (has_min) {
-        const F min = ScaleF32::read(scales + kParts * ScaleF32::kBytes);
-        COHORT_EACH_PANEL_ROW(r) acc[r] = fma(min, set1(x_sums[r]), acc[r]);
+      if (m.layout.has_min) {
+        const F min = S::read(scales + kParts * S::kBytes, factors + kFactorVector);
+        COHORT_EACH_PANEL_ROW(r) acc[r] = fma(min, set1(x.scaled_sums[scaled + r]), acc[r]);
       }
-      x_scales += panel_rows;
-      x_sums += panel_rows;
+      scaled += panel_rows;
       scales += group_bytes;
     }
     COHORT_EACH_PANEL_ROW(r) {
       if (r < rows) store(out + r * stride, acc[r]);
+    }
+  }
+
+  [[gnu::always_inline]] static void add_scaled(const int32_t* sums, F scale, const float* x_scales,
+                                                F (&acc)[kPanel]) {
+    COHORT_EACH_PANEL_ROW(r) {
+      const F factor = mul(scale, set1(x_scales[r]));
+      acc[r] = fma(to_float(load_ints(sums + r * kTileRows)), factor, acc[r]);
     }
   }
 
