@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -30,6 +32,34 @@ TEST(ThreadPool, WakesSleepingWorkers) {
     pool.parallel_for(100, [&](size_t i) { sum += static_cast<int>(i); });
     EXPECT_EQ(sum.load(), 4950);
   }
+}
+
+TEST(ThreadPool, AWorkerTakesItsShareInOrderAndThenHelps) {
+  ThreadPool pool(2);
+  std::mutex mutex;
+  std::map<std::thread::id, std::vector<size_t>> items;
+  std::atomic<int> done = 0;
+  const auto start = std::chrono::steady_clock::now();
+  const auto waits = [&] {
+    return std::chrono::steady_clock::now() - start < std::chrono::seconds(5);
+  };
+  pool.parallel_for(10, [&](size_t i) {
+    {
+      const std::lock_guard lock(mutex);
+      items[std::this_thread::get_id()].push_back(i);
+    }
+    if (i == 5) {  // the worker's first: the caller does the rest of its share
+      while (done < 9 && waits()) std::this_thread::yield();
+    } else if (i == 0) {  // and begins when the worker has begun
+      const auto begun = [&] {
+        const std::lock_guard lock(mutex);
+        return items.size() == 2;
+      };
+      while (!begun() && waits()) std::this_thread::yield();
+    }
+    ++done;
+  });
+  EXPECT_EQ(items[std::this_thread::get_id()], (std::vector<size_t>{0, 1, 2, 3, 4, 6, 7, 8, 9}));
 }
 
 // As if something else had taken the worker's core in the middle of an item.

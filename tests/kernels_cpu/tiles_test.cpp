@@ -50,19 +50,24 @@ TEST(Tiles, GiveTheBitsOfTheLanes) {
   constexpr Kernels kTiles = by_tiles::table<by_tiles::ByTiles<by_tiles::PlainProducts>>("tiles");
   Cpu lanes(1, kScalarKernels), tiles(1, kTiles);
   WeightArena arena;
-  const int outputs = 40, cols = 17 * 32 + 16;  // more groups than are opened at once
-  for (const int rows : {130, 37, 32}) {        // the fewer read what the more have left behind
-    auto x = test::random_floats(static_cast<size_t>(rows) * cols, 41);
-    for (int r = 0; r < rows; r += 3) x[r * cols + r % 11 * 48] = 90;  // stand out
-    for (const Sample& sample : samples(arena, lanes.pool(), outputs, cols)) {
-      std::vector<float> want(static_cast<size_t>(rows) * outputs), out(want.size());
-      const MatmulStep step{.matrices = {&sample.matrix}};
-      for (int r = 0; r < rows; ++r) {  // of one row no tiles are opened
-        matmul(lanes, step, x.data() + r * cols, nullptr, 1, want.data() + r * outputs);
+  const int outputs = 40;
+  // One group, fewer and more than are on their way, more than are opened at once. Fewer rows read
+  // what more have left behind; from 10 on the unit multiplies, from 32 on what was opened before.
+  for (const int cols : {16, 64, 96, 160, 17 * 32 + 16}) {
+    const std::vector<Sample> all = samples(arena, lanes.pool(), outputs, cols);
+    for (const int rows : {130, 37, 32, 31, 25, 16, 10, 9}) {
+      auto x = test::random_floats(static_cast<size_t>(rows) * cols, 41);
+      for (int r = 0; r < rows; r += 3) x[r * cols + r % 11 * 48 % cols] = 90;  // stand out
+      for (const Sample& sample : all) {
+        std::vector<float> want(static_cast<size_t>(rows) * outputs), out(want.size());
+        const MatmulStep step{.matrices = {&sample.matrix}};
+        for (int r = 0; r < rows; ++r) {  // of one row no tiles are opened
+          matmul(lanes, step, x.data() + r * cols, nullptr, 1, want.data() + r * outputs);
+        }
+        matmul(tiles, step, x.data(), nullptr, rows, out.data());
+        ASSERT_EQ(std::memcmp(out.data(), want.data(), want.size() * sizeof(float)), 0)
+            << sample.name << ' ' << rows << " rows of " << cols;
       }
-      matmul(tiles, step, x.data(), nullptr, rows, out.data());
-      ASSERT_EQ(std::memcmp(out.data(), want.data(), want.size() * sizeof(float)), 0)
-          << sample.name << ' ' << rows << " rows";
     }
   }
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -176,21 +175,18 @@ int64_t end_segment(const QueryTile& tile) {
 }
 
 struct SegmentItem {
-  size_t tile, state;  // numbers of both
-  int64_t segment, blocks;
+  size_t tile;
+  int64_t segment;
 };
 
-/// The segments of all tiles, long ones first: the last to be done are short, and no thread waits
-/// long for another.
+/// The segments of all tiles, one tile after the other.
 std::vector<SegmentItem> segment_items(const std::vector<QueryTile>& tiles) {
   std::vector<SegmentItem> items;
   for (size_t i = 0; i < tiles.size(); ++i) {
     for (int64_t s = first_segment(tiles[i]); s < end_segment(tiles[i]); ++s) {
-      const auto [begin, end] = tiles[i].blocks_of(s);
-      items.push_back({i, items.size(), s, end - begin});
+      items.push_back({i, s});
     }
   }
-  std::ranges::stable_sort(items, std::greater(), &SegmentItem::blocks);
   return items;
 }
 
@@ -242,8 +238,7 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
   }
   const std::vector<SegmentItem> items = segment_items(tiles);
   cpu.pool().parallel_for(items.size(), [&](size_t i) {
-    const SegmentItem& item = items[i];
-    work.segment(tiles[item.tile], item.segment, states + item.state * tile_floats);
+    work.segment(tiles[items[i].tile], items[i].segment, states + i * tile_floats);
   });
   cpu.pool().parallel_for(tiles.size(), [&](size_t i) {
     float* state = states + first_item[i] * tile_floats;

@@ -162,7 +162,7 @@ struct CodesU8 {
   static Codes dot_vector(const std::byte* p, int j) { return less_for_dot(vector(p, j)); }
 };
 
-/// Codes less the layout's zero, opened for a unit that multiplies signed ones.
+/// Opened codes that a unit multiplies as signed ones.
 struct CodesI8 : CodesU8 {};
 
 // Loops over a block of tiles and rows are unrolled and their arrays in registers, so that the
@@ -222,9 +222,9 @@ inline bool any(const uint8_t* flags) {
 /// sums[t][r] = 128 * sums[t][r] + the same part of a group times the low codes, of the rows at the
 /// entries from `at` on that stand out.
 template <class C, int kParts, int TB, int MB>
-[[gnu::noinline]] void add_low_codes(const std::byte* const* tiles, int part,
-                                     const QuantizedRows& x, ptrdiff_t at, int zero,
-                                     I (&sums)[TB][MB]) {
+[[gnu::noinline]] void add_low_products(const std::byte* const* tiles, int part,
+                                        const QuantizedRows& x, ptrdiff_t at, int zero,
+                                        I (&sums)[TB][MB]) {
   for (int r = 0; r < MB; ++r) {
     if (!x.stands_out[at + r]) continue;
     const I start = set1_i(-zero * sum_of<kParts>(x.low_sums + 2 * (at + r), part));
@@ -277,7 +277,7 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
         COHORT_EACH_TILE(t) {
           COHORT_EACH_ROW(r) totals[t][r] = sums[t][r];
         }
-        add_low_codes<C, kParts, TB, MB>(p, part, x, at, zero, totals);
+        add_low_products<C, kParts, TB, MB>(p, part, x, at, zero, totals);
         COHORT_EACH_TILE(t) {
           COHORT_EACH_ROW(r) sums[t][r] = totals[t][r];
         }
@@ -406,9 +406,10 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
   with_layout(m, [&](auto codes, auto scale, auto parts) {
     using C = decltype(codes);
     using S = decltype(scale);
-    constexpr bool kCheapAsIs =
-        !By::kSigned && std::is_same_v<C, CodesU8> && !std::is_same_v<S, ScaleI8>;
-    if (kCheapAsIs || count < By::kRowsToOpen) {
+    constexpr bool kByte = std::is_same_v<C, CodesU8>;  // of which all bits may be needed
+    const int less = By::kSigned ? m.layout.zero : 0;
+    const bool cheap_as_is = kByte && !std::is_same_v<S, ScaleI8> && less == 0;
+    if (cheap_as_is || count < By::kRowsToOpen) {
       return By::template multiply<C, S, parts()>(m, tiles, x, 0, first, count, out, stride);
     }
     // A byte a code and f32 scales: dearer to read once, cheaper to read again.
@@ -417,10 +418,11 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
     PackedMatrix opened{.rows = kMostTiles * kTileRows, .layout = m.layout, .data = room};
     opened.layout.code = CodeType::kU8;
     opened.layout.scale = ScaleType::kF32;
-    const int less = By::kSigned ? m.layout.zero : 0;
     opened.layout.zero -= less;
-    const auto multiply = less != 0 ? By::template multiply<CodesI8, ScaleF32, parts()>
-                                    : By::template multiply<CodesU8, ScaleF32, parts()>;
+    auto multiply = By::template multiply<CodesU8, ScaleF32, parts()>;
+    if constexpr (By::kSigned) {
+      if (!kByte || less != 0) multiply = By::template multiply<CodesI8, ScaleF32, parts()>;
+    }
     for (int g = 0; g < m.groups(); g += By::kGroupsToOpen) {
       opened.cols = std::min(By::kGroupsToOpen, m.groups() - g) * kGroup;
       open_groups<C, S, parts()>(m, tiles, g, less, opened);

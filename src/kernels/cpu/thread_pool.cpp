@@ -65,7 +65,7 @@ void ThreadPool::run(size_t n, Function function, void* context) {
     }
   }
   for (Share& share : shares_) {
-    share.ticket.store(uint64_t{epoch} << 32 | kClosed, std::memory_order_seq_cst);
+    share.ticket.store(uint64_t{epoch} << 32 | kClosed, std::memory_order_release);
   }
   const auto an_item = (worked - start) / std::max(own.items, 1);
   if (Clock::now() - worked > kLate + 2 * an_item) late_epoch_.store(epoch);

@@ -27,7 +27,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int size() const { return static_cast<int>(workers_.size()) + 1; }
+  int size() const { return static_cast<int>(shares_.size()); }
 
   /// Calls body(i) for every i in [0, n), in any order, on any worker. `body` must not throw.
   template <class Body>
@@ -50,7 +50,9 @@ class ThreadPool {
   /// Claims and runs items of the loop `epoch` until none is left, those of share `self` first.
   Work work(uint32_t epoch, size_t self);
   void worker_loop(size_t self);
-  size_t share_begin(size_t share, size_t count) const { return count * share / shares_.size(); }
+  size_t share_begin(size_t share, size_t count) const {
+    return (count * share + shares_.size() - 1) / shares_.size();
+  }
 
   std::vector<std::thread> workers_;
   // Loop number << 32 | next item. Fields of a loop change only while all of its tickets are

@@ -15,18 +15,25 @@ struct ByTiles {
   template <class C, class S, int kParts>
   static void multiply(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x,
                        int first_group, int first, int count, float* out, ptrdiff_t stride) {
-    if (count < kFewestRows) {
-      return ByLanes::multiply<C, S, kParts>(m, tiles, x, first_group, first, count, out, stride);
-    }
-    constexpr bool kByte = std::is_same_v<C, CodesU8>;  // may need all of a byte, without a sign
+    constexpr bool kOpened = std::is_same_v<C, CodesI8>;
+    constexpr bool kByte = std::is_same_v<C, CodesU8>;  // of which all bits may be needed
     const auto panel_by_tile = kByte && m.layout.zero == 0 ? multiply_panel<C, S, kParts, !kByte>
                                                            : multiply_panel<C, S, kParts, true>;
-    const Products products;
-    for (int r = 0; r < count; r += kPanel) {
-      for (int t = 0; t < tiles.count; ++t) {
-        panel_by_tile(products, m, tiles.first + t, x, first_group, first + r,
-                      std::min(kPanel, count - r), out + r * stride + t * kTileRows, stride);
+    constexpr int kFewest = kOpened ? 1 : kFewestRows;
+    int r = 0;
+    if (count >= kFewest) {
+      const Products products;
+      for (; count - r >= kFewest; r += kPanel) {
+        for (int t = 0; t < tiles.count; ++t) {
+          panel_by_tile(products, m, tiles.first + t, x, first_group, first + r,
+                        std::min(kPanel, count - r), out + r * stride + t * kTileRows, stride);
+        }
       }
+    }
+    if constexpr (!kOpened) {
+      if (r >= count) return;
+      ByLanes::multiply<C, S, kParts>(m, tiles, x, first_group, first + r, count - r,
+                                      out + r * stride, stride);
     }
   }
 
@@ -34,7 +41,8 @@ struct ByTiles {
   static constexpr int kFewestRows = 10;  // fewer are left to the lanes
   static constexpr int kAhead = 2;        // groups: what the unit needs from reading to the sums,
   static constexpr int kOpenAhead = 4;    // and from opening
-  static constexpr int kRing = 4;         // more than kAhead, at least what lies between the two
+  static constexpr int kRing = 4;         // groups that are on their way
+  static_assert(kRing > kAhead && kRing >= kOpenAhead);
 
 #define COHORT_EACH_PANEL_ROW(r) _Pragma("GCC unroll 16") for (int r = 0; r < kPanel; ++r)
 
@@ -45,8 +53,8 @@ struct ByTiles {
   static void multiply_panel(const Products& products, const PackedMatrix& m, int tile,
                              const QuantizedRows& x, int first_group, int first, int rows,
                              float* out, ptrdiff_t stride) {
-    constexpr bool kOpened =
-        std::is_same_v<C, CodesI8> || (std::is_same_v<C, CodesU8> && !kSignedCodes);
+    constexpr bool kOpened = std::is_same_v<C, CodesI8>;
+    constexpr bool kInPlace = kOpened || (std::is_same_v<C, CodesU8> && !kSignedCodes);
     constexpr int kInputs = kGroup / kParts;
     const size_t group_bytes = m.group_bytes();
     const ptrdiff_t panel_rows = x.panel_rows(first);
@@ -54,7 +62,7 @@ struct ByTiles {
     const unsigned all_rows = (1u << rows) - 1;
     const int groups = m.groups();
 
-    alignas(64) std::byte room[kOpened ? 1 : kRing][CodesU8::kBytes];
+    alignas(64) std::byte room[kInPlace ? 1 : kRing][CodesU8::kBytes];
     alignas(64) int32_t sums[kRing][kParts][kPanel * kTileRows];
     alignas(64) int32_t low_sums[kRing][kParts][kPanel * kTileRows];
     unsigned stand_out[kRing];  // bit r: row r has low codes
@@ -62,13 +70,13 @@ struct ByTiles {
     const auto open_group = [&](int g) {
       if (kOpened) return;
       prefetch_weights(closed, C::kBytes + 2 * S::kBytes);
-      open_codes<C>(closed, m.layout.zero, room[g % kRing]);
+      if (!kInPlace) open_codes<C>(closed, m.layout.zero, room[g % kRing]);
       closed += group_bytes;
     };
     ptrdiff_t at = start;
-    const std::byte* opened = m.tile(tile);
+    const std::byte* in_place = m.tile(tile);
     const auto multiply_group = [&](int g) {
-      const std::byte* codes = kOpened ? opened : room[g % kRing];
+      const std::byte* codes = kInPlace ? in_place : room[g % kRing];
       const unsigned low = stand_out[g % kRing] = flag_bits(x.stands_out + at) & all_rows;
       for (int part = 0; part < kParts; ++part) {
         const std::byte* of_part = codes + part * kInputs * kTileRows;
@@ -80,7 +88,7 @@ struct ByTiles {
                                                           low_sums[g % kRing][part]);
       }
       at += panel_rows;
-      opened += group_bytes;
+      in_place += group_bytes;
     };
 
     F acc[kPanel];
@@ -97,7 +105,7 @@ struct ByTiles {
       const std::byte* factors = m.tile(tile) + m.factors_at(g);
       for (int part = 0; part < kParts; ++part) {
         int32_t* of_part = sums[g % kRing][part];
-        add_low_codes(stand_out[g % kRing], low_sums[g % kRing][part], of_part);
+        add_low_sums(stand_out[g % kRing], low_sums[g % kRing][part], of_part);
         add_scaled(of_part, S::read(scales + part * S::kBytes, factors), x.scales + scaled, acc);
       }
       if (m.layout.has_min) {
@@ -121,7 +129,7 @@ struct ByTiles {
   }
 
   /// sums[r] = 128 * sums[r] + low_sums[r] of the rows that stand out.
-  static void add_low_codes(unsigned stand_out, const int32_t* low_sums, int32_t* sums) {
+  static void add_low_sums(unsigned stand_out, const int32_t* low_sums, int32_t* sums) {
     for (; stand_out != 0; stand_out &= stand_out - 1) {
       const int at = __builtin_ctz(stand_out) * kTileRows;
       store_ints(sums + at, add(times128(load_ints(sums + at)), load_ints(low_sums + at)));
