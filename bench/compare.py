@@ -75,7 +75,7 @@ class Cell:
         return round(needed / limit, 3) if isinstance(limit, float) else None  # "no VNNI"
 
 
-def sample_cohort(program, model, threads, asked):
+def sample_build(program, model, threads, asked):
     tokens = model.answer_tokens
     flags = {"prefill": ["--prefill", asked.size, "--decode", 0],
              "decode": ["--prefill", 0, "--depth", asked.size, "--decode", tokens],
@@ -84,6 +84,14 @@ def sample_cohort(program, model, threads, asked):
                                    *flags[asked.kind]])
     return {"rate": json.loads(output)["prefill_tok_s" if asked.kind == "prefill" else "decode_tok_s"],
             "others": others}
+
+
+def sample_cohort(args, model, threads, asked):
+    return sample_build(args.cohort, model, threads, asked)
+
+
+def sample_other_build(args, model, threads, asked):
+    return sample_build(args.against, model, threads, asked)
 
 
 def sample_llama(args, model, threads, asked):
@@ -99,6 +107,9 @@ def sample_llama(args, model, threads, asked):
     return {"rate": json.loads(output)[0]["avg_ts"], "others": others}
 
 
+PROGRAMS = {"cohort": sample_cohort, "llama.cpp": sample_llama, "other build": sample_other_build}
+
+
 def measure(args, model, threads, asked, limits):
     """The case of one cell: rounds of both programs and what they come to."""
     def say(index, samples):
@@ -107,11 +118,7 @@ def measure(args, model, threads, asked, limits):
         note(f"{model.name} {asked}, round {index} of {args.rounds}, {threads} threads: {rates} tok/s; "
              f"others' CPU {others:.0%}")
 
-    def sample_peer():
-        return sample_cohort(args.against, model, threads, asked) if args.against else \
-            sample_llama(args, model, threads, asked)
-
-    samplers = {"cohort": lambda: sample_cohort(args.cohort, model, threads, asked), args.peer: sample_peer}
+    samplers = {name: lambda name=name: PROGRAMS[name](args, model, threads, asked) for name in ("cohort", args.peer)}
     rounds, set_aside = play_rounds(samplers, args.rounds, args.patience, say)
     rates = {name: spread([samples[name]["rate"] for samples in rounds]) for name in samplers}
     shares = {name: asked.share(model, found["median"], limits) for name, found in rates.items()}

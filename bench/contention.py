@@ -65,7 +65,7 @@ def main():
     args.llama_bench, peer = llama_cpp.provide(args, "llama-bench")
     model = compare.Model.find(args, args.model)
     samplers = {f"{program}, {state}": lambda program=program, state=state: sample(args, model, program, state)
-                for program in compare.PROGRAMS for state in (IDLE, BUSY)}
+                for program in BUSY_TOKENS for state in (IDLE, BUSY)}
 
     def say(index, samples):
         rates = "; ".join(f"{name} {found['rate']:.1f}" for name, found in samples.items())
@@ -74,7 +74,7 @@ def main():
     rounds, set_aside = play_rounds(samplers, args.rounds, args.patience, say)
     report = {**circumstances(), "llama_cpp": peer, "model": args.model, "threads": args.threads, "cases": []}
     print("| decode | idle tok/s | beside a busy process tok/s | kept |\n| --- | --- | --- | --- |")
-    for program in compare.PROGRAMS:
+    for program in BUSY_TOKENS:
         idle, busy = ([samples[f"{program}, {state}"]["rate"] for samples in rounds] for state in (IDLE, BUSY))
         case = {"program": program, "idle": spread(idle), "busy": spread(busy),
                 "kept": spread([b / i for i, b in zip(idle, busy)])}

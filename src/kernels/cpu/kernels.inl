@@ -221,18 +221,17 @@ inline bool any(const uint8_t* flags) {
 
 /// sums[t][r] = 128 * sums[t][r] + the same part of a group times the low codes, of the rows at the
 /// entries from `at` on that stand out.
-template <class C, int kParts, int TB, int MB>
-[[gnu::noinline]] void add_low_products(const std::byte* const* tiles, int part,
-                                        const QuantizedRows& x, ptrdiff_t at, int zero,
-                                        I (&sums)[TB][MB]) {
+template <class C, int kParts, int kPart, int TB, int MB>
+[[gnu::noinline]] void add_low_products(const std::byte* const* tiles, const QuantizedRows& x,
+                                        ptrdiff_t at, int zero, I (&sums)[TB][MB]) {
   for (int r = 0; r < MB; ++r) {
     if (!x.stands_out[at + r]) continue;
-    const I start = set1_i(-zero * sum_of<kParts>(x.low_sums + 2 * (at + r), part));
+    const I start = set1_i(-zero * sum_of<kParts>(x.low_sums + 2 * (at + r), kPart));
     const int8_t* codes = x.low_codes + (at + r) * kGroup;
     I total[TB][1];
     COHORT_EACH_TILE(t) total[t][0] = add(times128(sums[t][r]), start);
     add_dots<C>(
-        tiles, part * 8 / kParts, (part + 1) * 8 / kParts, [&](int) { return codes; }, total);
+        tiles, kPart * 8 / kParts, (kPart + 1) * 8 / kParts, [&](int) { return codes; }, total);
     COHORT_EACH_TILE(t) sums[t][r] = total[t][0];
   }
 }
@@ -277,7 +276,8 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
         COHORT_EACH_TILE(t) {
           COHORT_EACH_ROW(r) totals[t][r] = sums[t][r];
         }
-        add_low_products<C, kParts, TB, MB>(p, part, x, at, zero, totals);
+        (part == 0 ? add_low_products<C, kParts, 0, TB, MB>
+                   : add_low_products<C, kParts, kParts - 1, TB, MB>)(p, x, at, zero, totals);
         COHORT_EACH_TILE(t) {
           COHORT_EACH_ROW(r) sums[t][r] = totals[t][r];
         }
