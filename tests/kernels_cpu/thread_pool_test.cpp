@@ -62,19 +62,26 @@ TEST(ThreadPool, AWorkerTakesItsShareInOrderAndThenHelps) {
   EXPECT_EQ(items[std::this_thread::get_id()], (std::vector<size_t>{0, 1, 2, 3, 4, 6, 7, 8, 9}));
 }
 
-// As if something else had taken the worker's core in the middle of an item.
+// As if something else had taken the worker's core in the middle of an item, for longer than the
+// caller's took, however late both began.
 TEST(ThreadPool, AWorkerThatKeptTheCallerWaitingSitsOut) {
+  using Clock = std::chrono::steady_clock;
   ThreadPool pool(2);
   const auto caller = std::this_thread::get_id();
+  const auto begin = Clock::now();
   std::atomic<int> here = 0;
+  std::atomic<Clock::duration> callers_item{};
   pool.parallel_for(2, [&](size_t) {
     for (++here; here < 2;) std::this_thread::yield();  // an item each
-    if (std::this_thread::get_id() != caller) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (std::this_thread::get_id() == caller) {
+      callers_item = Clock::now() - begin;
+    } else {
+      while (callers_item.load() == Clock::duration::zero()) std::this_thread::yield();
+      std::this_thread::sleep_for(3 * callers_item.load() + std::chrono::milliseconds(20));
     }
   });
   std::atomic<int> by_worker = 0;
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const auto loop = [&] {
     pool.parallel_for(50, [&](size_t) {
       if (std::this_thread::get_id() != caller) ++by_worker;
@@ -82,7 +89,7 @@ TEST(ThreadPool, AWorkerThatKeptTheCallerWaitingSitsOut) {
     });
   };
   loop();
-  if (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(40)) {
+  if (Clock::now() - start < std::chrono::milliseconds(40)) {
     EXPECT_EQ(by_worker.load(), 0);
   }
   while (by_worker == 0) loop();  // it comes back
