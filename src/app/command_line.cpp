@@ -74,7 +74,7 @@ Commands:
   cache ls|verify|gc        list, check or clear the folder of --ssd-cache
 
 MODEL is a folder with safetensors, a .gguf file, a hub id org/name[@revision][:file.gguf], or
-smollm2 (the default) or gemma3-270m.
+smollm2 (what serve and run take without one) or gemma3-270m.
 
 Examples:
   cohort serve
