@@ -15,6 +15,7 @@ import openai
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+COHORT = os.environ.get("COHORT_BINARY", str(ROOT / "build/release/cohort"))
 START_SECONDS = 120
 
 
@@ -22,9 +23,8 @@ class Server:
     """A server process of its own; `url` is where it says to listen."""
 
     def __init__(self, model=os.environ.get("COHORT_TEST_MODEL", "smollm2"), *arguments):
-        binary = os.environ.get("COHORT_BINARY", str(ROOT / "build/release/cohort"))
         self.process = subprocess.Popen(
-            [binary, "serve", str(model), "--port", "0", *map(str, arguments)],
+            [COHORT, "serve", str(model), "--port", "0", *map(str, arguments)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.output = []
         self.url = None

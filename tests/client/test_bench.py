@@ -1,14 +1,12 @@
 """The programs of bench/ still run and say what they measured; their figures mean nothing here."""
 
 import json
-import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
-
-BINARY = os.environ.get("COHORT_BINARY", str(ROOT / "build/release/cohort"))
+from conftest import COHORT, ROOT
 
 
 @pytest.fixture
@@ -21,7 +19,7 @@ def llama_bench(tmp_path):
 
 
 def last_line(script, *arguments):
-    done = subprocess.run([sys.executable, str(ROOT / "bench" / script), "--cohort", BINARY, "--rounds", "1",
+    done = subprocess.run([sys.executable, str(ROOT / "bench" / script), "--cohort", COHORT, "--rounds", "1",
                            *map(str, arguments)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -35,8 +33,8 @@ def test_contention(llama_bench):
 
 @pytest.mark.parametrize("against", [False, True])
 def test_compare(llama_bench, against):
-    peer = ["--against", BINARY] if against else \
+    peer = ["--against", COHORT] if against else \
         ["--llama-bench", llama_bench, "--llama-batched-bench", llama_bench]
-    limits = os.path.join(os.path.dirname(BINARY), "bench", "limits")
+    limits = pathlib.Path(COHORT).parent / "bench" / "limits"
     report = last_line("compare.py", "--model", "smollm2", "--cells", "decode0", "--limits", limits, *peer)
     assert report["cases"][0]["ratio"]["median"] > 0

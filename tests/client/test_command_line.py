@@ -11,9 +11,8 @@ import sys
 
 import numpy
 import pytest
+from conftest import COHORT, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-COHORT = os.environ.get("COHORT_BINARY", str(ROOT / "build" / "release" / "cohort"))
 GOLDENS = ROOT / "tests" / "goldens"
 LLAMA = GOLDENS / "llama"
 COMMANDS = ["serve", "run", "logits", "bench", "fit", "pull", "ls"]

@@ -10,12 +10,11 @@ import time
 import zipfile
 
 import pytest
+from conftest import COHORT, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from hub_double import HubDouble  # noqa: E402
 
-COHORT = os.environ.get("COHORT_BINARY", str(ROOT / "build" / "release" / "cohort"))
 WEIGHTS = hashlib.sha512(b"weights").digest() * 8000  # 512,000 bytes
 FILES = {
     "README.md": b"# tiny",

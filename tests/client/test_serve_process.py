@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -15,9 +14,8 @@ import urllib.request
 import openai
 import pytest
 
-from conftest import ROOT, Server
+from conftest import COHORT, ROOT, Server
 
-COHORT = os.environ.get("COHORT_BINARY", str(ROOT / "build" / "release" / "cohort"))
 LLAMA = ROOT / "tests" / "goldens" / "llama"
 HELLO = [{"role": "user", "content": "Say hello."}]
 

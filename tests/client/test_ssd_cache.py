@@ -13,12 +13,11 @@ import urllib.request
 
 import pytest
 
-from conftest import ROOT
+from conftest import COHORT
 from test_limits import complete, prompt_of
 from test_prompt_cache import ask, cached, new_prompt
 from test_serve_process import LLAMA, serving
 
-COHORT = os.environ.get("COHORT_BINARY", str(ROOT / "build/release/cohort"))
 ROUNDS = int(os.environ.get("COHORT_TEST_ROUNDS", "1"))
 
 

@@ -11,9 +11,8 @@ import time
 import openai
 import pytest
 
-from conftest import ROOT, Server
+from conftest import COHORT, ROOT, Server
 
-COHORT = os.environ.get("COHORT_BINARY", str(ROOT / "build" / "release" / "cohort"))
 LLAMA = ROOT / "tests" / "goldens" / "llama"
 SECONDS_OF_A_RENDER = 5
 

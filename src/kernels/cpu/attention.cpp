@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 namespace cohort::kernels::cpu {
@@ -76,12 +74,6 @@ struct QueryTile {
   int64_t first;  // query number = token * group + head
   int count;
   int64_t begin_block, end_block;
-
-  /// The first of a segment's and the one behind its last.
-  std::pair<int64_t, int64_t> blocks_of(int64_t segment) const {
-    return {std::max(begin_block, segment * kSegmentBlocks),
-            std::min(end_block, (segment + 1) * kSegmentBlocks)};
-  }
 };
 
 std::vector<QueryTile> query_tiles(const AttentionStep& step, std::span<const AttentionRow> rows) {
@@ -132,7 +124,8 @@ class Attention {
     for (int i = 0; i < tile.count; ++i) {
       state[i * state_floats()] = -std::numeric_limits<float>::infinity();
     }
-    std::tie(t.first_block, t.last_block) = tile.blocks_of(segment);
+    t.first_block = std::max(tile.begin_block, segment * kSegmentBlocks);
+    t.last_block = std::min(tile.end_block, (segment + 1) * kSegmentBlocks);
     cpu_.kernels().attend(t);
   }
 
@@ -172,22 +165,6 @@ int64_t first_segment(const QueryTile& tile) {
 }
 int64_t end_segment(const QueryTile& tile) {
   return (tile.end_block - 1) / kSegmentBlocks + 1;
-}
-
-struct SegmentItem {
-  size_t tile;
-  int64_t segment;
-};
-
-/// The segments of all tiles, one tile after the other.
-std::vector<SegmentItem> segment_items(const std::vector<QueryTile>& tiles) {
-  std::vector<SegmentItem> items;
-  for (size_t i = 0; i < tiles.size(); ++i) {
-    for (int64_t s = first_segment(tiles[i]); s < end_segment(tiles[i]); ++s) {
-      items.push_back({i, s});
-    }
-  }
-  return items;
 }
 
 }  // namespace
@@ -236,9 +213,12 @@ void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow
     });
     return;
   }
-  const std::vector<SegmentItem> items = segment_items(tiles);
-  cpu.pool().parallel_for(items.size(), [&](size_t i) {
-    work.segment(tiles[items[i].tile], items[i].segment, states + i * tile_floats);
+  cpu.pool().parallel_for(first_item.back(), [&](size_t item) {
+    const auto next = std::upper_bound(first_item.begin(), first_item.end(), item);
+    const auto tile = static_cast<size_t>(next - first_item.begin()) - 1;
+    work.segment(tiles[tile],
+                 first_segment(tiles[tile]) + static_cast<int64_t>(item - first_item[tile]),
+                 states + item * tile_floats);
   });
   cpu.pool().parallel_for(tiles.size(), [&](size_t i) {
     float* state = states + first_item[i] * tile_floats;

@@ -101,11 +101,11 @@ std::vector<OutputTiles> output_tiles(const MatmulStep& step) {
 
 void finish_tiles(Cpu& cpu, const MatmulStep& step, const Input& input, const OutputTiles& t,
                   int first, int count, const float* residual, float* out) {
-  const int outputs = step.outputs();
-  float* const target = out + static_cast<ptrdiff_t>(first) * outputs + t.column;
+  const ptrdiff_t outputs = step.outputs();
+  const auto place_of = [&](int r) { return (first + r) * outputs + t.column; };
   // Rows lie far apart: asked for now, they are here when they are written.
   for (int r = 0; r < count; ++r) {
-    for (int c = 0; c < t.columns; c += 16) __builtin_prefetch(target + r * outputs + c, 1);
+    for (int c = 0; c < t.columns; c += 16) __builtin_prefetch(out + place_of(r) + c, 1);
   }
   float y[kRowsPerItem * kColumns];
   multiply(cpu, step, input, t.matrix, t, first, count, y);
@@ -120,7 +120,7 @@ void finish_tiles(Cpu& cpu, const MatmulStep& step, const Input& input, const Ou
   }
   const bool add = step.epilogue == Epilogue::kResidual && step.post_norm == nullptr;
   for (int r = 0; r < count; ++r) {
-    const ptrdiff_t at = static_cast<ptrdiff_t>(first + r) * outputs + t.column;
+    const ptrdiff_t at = place_of(r);
     for (int c = 0; c < t.columns; ++c) {
       out[at + c] = add ? residual[at + c] + y[r * kColumns + c] : y[r * kColumns + c];
     }

@@ -17,8 +17,10 @@ struct ByTiles {
                        int first_group, int first, int count, float* out, ptrdiff_t stride) {
     constexpr bool kOpened = std::is_same_v<C, CodesI8>;
     constexpr bool kByte = std::is_same_v<C, CodesU8>;  // of which all bits may be needed
-    const auto panel_by_tile = kByte && m.layout.zero == 0 ? multiply_panel<C, S, kParts, !kByte>
-                                                           : multiply_panel<C, S, kParts, true>;
+    auto panel_by_tile = multiply_panel<C, S, kParts, true>;
+    if constexpr (kByte) {
+      if (m.layout.zero == 0) panel_by_tile = multiply_panel<C, S, kParts, false>;
+    }
     constexpr int kFewest = kOpened ? 1 : kFewestRows;
     int r = 0;
     if (count >= kFewest) {
