@@ -155,8 +155,12 @@ TEST(TurboQuant, CodesScalesAndDecodedValuesEqualTheGoldens) {
       });
       for (int row = 0; row < kHeads * kTokens; ++row) {
         const std::byte* head = block.data() + row / kTokens * g.head_bytes();
-        ASSERT_EQ(0, std::memcmp(value_row(g, head, kFirstSlot + row % kTokens),
-                                 packed.data() + row * g.value_row_bytes(), g.value_row_bytes()));
+        const auto* bytes =
+            reinterpret_cast<const std::byte*>(packed.data()) + row * g.value_row_bytes();
+        for (int d = 0; d < dim; ++d) {
+          ASSERT_EQ(value_code(g, head, kFirstSlot + row % kTokens, d),
+                    read_bits(bytes, static_cast<size_t>(d) * v_bits, v_bits));
+        }
       }
       const Decoded back = decoded(g, block);
       expect_close(back.k, golden.floats(fmt::format("k{}.decoded", k_bits)), 1e-5f);

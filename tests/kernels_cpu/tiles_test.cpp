@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
@@ -24,6 +25,8 @@ constexpr int kBusySums = 1, kMostSums = 1;
 constexpr int kBitsByTable = 0;
 
 #include "kernels/cpu/lanes_scalar.inl"
+
+#include "kernels/cpu/wide_bytes.inl"
 
 #include "kernels/cpu/kernels.inl"
 

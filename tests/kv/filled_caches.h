@@ -151,7 +151,10 @@ inline void put_slot(const kernels::cpu::KvGeometry& g, const std::byte* block, 
       codes[d] = static_cast<uint8_t>(key_code(g, head, slot, d));
     }
     put(codes, static_cast<size_t>(g.head_dim));
-    put(value_row(g, head, slot), g.value_row_bytes());
+    for (int d = 0; d < g.head_dim; ++d) {
+      codes[d] = static_cast<uint8_t>(value_code(g, head, slot, d));
+    }
+    put(codes, static_cast<size_t>(g.head_dim));
     for (int array = 0; array < g.scale_arrays(); ++array) {
       for (int i = 0; i < g.groups(); ++i) {
         put(scale_at(g, head, static_cast<KvScales>(array), i, slot), 2);

@@ -43,7 +43,7 @@ void append_token(Cpu& cpu, const AttentionStep& step, const AttentionRow& row, 
   }
 }
 
-/// Tokens of a row at positions of one group of sixteen, whose codes share bytes.
+/// Tokens of a row at positions whose codes share bytes.
 struct AppendSpan {
   const AttentionRow* row;
   int begin, end;  // of the row's tokens
@@ -54,8 +54,8 @@ void append(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow> r
   std::vector<AppendSpan> spans;
   for (const AttentionRow& row : rows) {
     for (int begin = 0; begin < row.tokens;) {
-      const int end =
-          std::min(row.tokens, begin + 16 - static_cast<int>((row.first_position + begin) % 16));
+      const auto shared = static_cast<int>((row.first_position + begin) % kSharedSlots);
+      const int end = std::min(row.tokens, begin + kSharedSlots - shared);
       spans.push_back({&row, begin, end});
       begin = end;
     }

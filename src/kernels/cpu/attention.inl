@@ -1,8 +1,8 @@
 // Attention over the blocks of a row, for every encoding. Part of kernels.inl.
 //
-// An encoding brings two types. Its keys are loaded sixteen tokens at a channel, its values sixteen
-// channels of a token; either as they are, or as codes of which a whole group shares a scale. Then
-// sums run over codes and meet the scales once per group.
+// An encoding brings two types. Its keys are read sixteen tokens at a time, its values sixteen
+// channels: as floats, or as codes of which a whole group shares a scale. Codes in vectors are
+// multiplied as integers by queries or weights of 15 bits, exactly.
 
 /// Where a kv head keeps what in a block: the same for all blocks of a tile.
 struct KvPlaces {
@@ -85,25 +85,6 @@ class Ahead {
   const std::byte* end_ = nullptr;
 };
 
-/// The table that makes codes numbers.
-struct Numbers {
-  explicit constexpr Numbers(int bits) {
-    for (int i = 0; i < 16; ++i) table[i] = static_cast<float>(i % (1 << bits));
-  }
-  float table[16] = {};
-};
-
-/// The sixteen codes of a little-endian bit stream.
-template <int bits>
-inline F code_floats(const std::byte* stream) {
-  if constexpr (bits <= kBitsByTable) {
-    static constexpr Numbers kNumbers(bits);
-    return lookup<bits>(stream, kNumbers.table);
-  } else {
-    return to_float(unpack<bits>(stream));
-  }
-}
-
 #include "kernels/cpu/encodings/affine.inl"
 #include "kernels/cpu/encodings/dense.inl"
 #include "kernels/cpu/encodings/turboquant.inl"
@@ -117,42 +98,114 @@ constexpr int kParts = kMostSums / QT >= 4   ? 4
 #define COHORT_EACH_QUERY(i) COHORT_UNROLLED for (int i = 0; i < QT; ++i)
 #define COHORT_EACH_PART(p) COHORT_UNROLLED for (int p = 0; p < PT; ++p)
 
+/// Floats as whole numbers of 15 bits times a scale.
+struct WideCodes {
+  const int8_t* codes;  // 64 bytes for 32 of them, as wide_dot reads them
+  float scale;
+  int32_t sum;  // of the codes
+};
+
+/// Of n floats, whole groups of them; `codes` has room for 2 n bytes.
+inline WideCodes wide_codes(const float* x, int n, int8_t* codes) {
+  F size = set1(0);
+  for (int i = 0; i < n; i += 16) {
+    const F v = load(x + i);
+    size = max(max(v, sub(set1(0), v)), size);
+  }
+  const float peak = max_lanes(size), factor = code_factor(peak, kWideLimit);
+  I sum = set1_i(0);
+  for (int i = 0; i < n; i += 16) {
+    const I code = whole_codes(load(x + i), factor, kWideLimit);
+    store_wide(codes + i / kGroup * 2 * kGroup, i % kGroup, code);
+    sum = add(sum, code);
+  }
+  return {codes, peak / kWideLimit, sum_lanes(sum)};
+}
+
+/// dots[i][p] = x_i . (codes less `less`) over n inputs in PT parts of sixteen lanes; exact.
+///   vectors  of the first part and 32 inputs; the others are `part_bytes` and `chunk_bytes` away
+template <int bits, int QT, int PT>
+[[gnu::always_inline]] inline void wide_dots(const std::byte* vectors, size_t part_bytes,
+                                             size_t chunk_bytes, int n, const WideCodes (&x)[QT],
+                                             int less, I (&dots)[QT][PT], Ahead& ahead) {
+  using C = CodesU<bits>;
+  WideSum sums[QT][PT];
+  COHORT_EACH_QUERY(i) {
+    COHORT_EACH_PART(p) sums[i][p] = wide_sum((C::kLess - less) * x[i].sum);
+  }
+  for (int from = 0; from < n; from += kGroup, vectors += chunk_bytes) {
+    COHORT_UNROLLED
+    for (int j = 0; j < 8; ++j) {
+      Codes codes[PT];
+      COHORT_EACH_PART(p) codes[p] = C::dot_vector(vectors + p * part_bytes, j);
+      if (j < bits) ahead.advance<PT * kCodeVector>();
+      COHORT_EACH_QUERY(i) {
+        COHORT_EACH_PART(p) sums[i][p] = wide_dot(sums[i][p], codes[p], x[i].codes + 2 * from, j);
+      }
+    }
+  }
+  COHORT_EACH_QUERY(i) {
+    COHORT_EACH_PART(p) dots[i][p] = total(sums[i][p]);
+  }
+}
+
+/// A query as it meets dense keys, and coded ones.
+struct Query {
+  const float* floats;      // [head_dim]
+  const WideCodes* groups;  // [groups]
+};
+
 /// scores[query][64] for QT queries against the keys of one block.
-///   group_sums  per query, the sums of its channels by group (coded keys)
 template <class Keys, int QT>
-void block_scores(const KvHead& head, const float* const* queries, const float* const* group_sums,
-                  float* scores, Ahead& ahead_so_far) {
+void dense_scores(const KvHead& head, const Query* queries, float* scores, Ahead& ahead_so_far) {
   constexpr int PT = kParts<QT>;
-  const int dim = head.places.head_dim, group = head.places.group;
+  const int dim = head.places.head_dim;
   Ahead ahead = ahead_so_far;  // in registers
-  const auto dots = [&](int first, int g) {
+  for (int first = 0; first < 4; first += PT) {
     F acc[QT][PT];
     COHORT_EACH_QUERY(i) {
       COHORT_EACH_PART(p) acc[i][p] = set1(0);
     }
-    for (int d = g * group; d < (g + 1) * group; ++d) {
+    for (int d = 0; d < dim; ++d) {
       F k[PT];
       COHORT_EACH_PART(p) k[p] = Keys::read(head, (first + p) * dim + d);
       ahead.advance<PT * 2 * Keys::kBits>();
       COHORT_EACH_QUERY(i) {
-        const F q = set1(queries[i][d]);
+        const F q = set1(queries[i].floats[d]);
         COHORT_EACH_PART(p) acc[i][p] = fma(k[p], q, acc[i][p]);
       }
     }
-    COHORT_EACH_PART(p) {
-      float* to = scores + (first + p) * 16;
-      if constexpr (Keys::kCoded) {
+    COHORT_EACH_QUERY(i) {
+      COHORT_EACH_PART(p) store(scores + i * 64 + (first + p) * 16, acc[i][p]);
+    }
+  }
+  ahead_so_far = ahead;
+}
+
+template <class Keys, int QT>
+void coded_scores(const KvHead& head, const Query* queries, float* scores, Ahead& ahead_so_far) {
+  constexpr int PT = kParts<2 * QT>;
+  constexpr size_t kPart = code_vector_bytes(Keys::kBits), kChunk = kPart * kBlockTokens / 16;
+  const int group = head.places.group;
+  Ahead ahead = ahead_so_far;  // in registers
+  const std::byte* vectors = head.data;
+  for (int g = 0; g < head.places.groups; ++g, vectors += group / kGroup * kChunk) {
+    WideCodes x[QT];
+    COHORT_EACH_QUERY(i) x[i] = queries[i].groups[g];
+    for (int first = 0; first < 4; first += PT) {
+      I dots[QT][PT];
+      wide_dots<Keys::kBits, QT, PT>(vectors + first * kPart, kPart, kChunk, group, x, Keys::kLess,
+                                     dots, ahead);
+      COHORT_EACH_PART(p) {
         const Keys scales(head, g, first + p);
         COHORT_EACH_QUERY(i) {
-          const F before = g == 0 ? set1(0) : load(to + i * 64);
-          acc[i][p] = scales.add_group(acc[i][p], set1(group_sums[i][g]), before);
+          float* to = scores + i * 64 + (first + p) * 16;
+          const F scale = set1(x[i].scale), sum = set1(x[i].scale * static_cast<float>(x[i].sum));
+          const F before = g == 0 ? set1(0) : load(to);
+          store(to, scales.add_group(mul(to_float(dots[i][p]), scale), sum, before));
         }
       }
-      COHORT_EACH_QUERY(i) store(to + i * 64, acc[i][p]);
     }
-  };
-  for (int g = 0; g * group < dim; ++g) {
-    for (int first = 0; first < 4; first += PT) dots(first, g);
   }
   ahead_so_far = ahead;
 }
@@ -196,64 +249,131 @@ struct ValueSum {
   const float* corrections;  // [query]: factor of what was accumulated before
   const float* offsets;      // [query]: added to every channel
   float* const* outputs;     // [query]
-};
 
-/// PT * 16 channels from `channel` on: output = output * correction + offset + sum of
-/// weight * value, in key order.
-template <class Values, int QT, int PT>
-void accumulate_values(const KvHead& head, int channel, const ValueSum& sum, Ahead& ahead_so_far) {
-  Ahead ahead = ahead_so_far;  // in registers
-  F acc[QT][PT];
-  COHORT_EACH_QUERY(i) {
-    COHORT_EACH_PART(p) {
-      const F before = mul(load(sum.outputs[i] + channel + 16 * p), set1(sum.corrections[i]));
-      acc[i][p] = Values::kCoded ? add(before, set1(sum.offsets[i])) : before;
+  /// acc[query][part] = output * correction, of the channels from `channel` on.
+  template <int QT, int PT>
+  void start(int channel, F (&acc)[QT][PT]) const {
+    COHORT_EACH_QUERY(i) {
+      const F correction = set1(corrections[i]);
+      COHORT_EACH_PART(p) acc[i][p] = mul(load(outputs[i] + channel + 16 * p), correction);
     }
   }
-  const Values values(head);
+  template <int QT, int PT>
+  void finish(int channel, const F (&acc)[QT][PT]) const {
+    COHORT_EACH_QUERY(i) {
+      COHORT_EACH_PART(p) store(outputs[i] + channel + 16 * p, acc[i][p]);
+    }
+  }
+};
+
+/// PT * 16 channels from `channel` on: output = output * correction + sum of weight * value, in key
+/// order.
+template <class Values, int QT, int PT>
+void accumulate_dense(const KvHead& head, int channel, const ValueSum& sum, Ahead& ahead_so_far) {
+  Ahead ahead = ahead_so_far;  // in registers
+  F acc[QT][PT];
+  sum.start(channel, acc);
   const size_t row_bytes = head.places.value_row_bytes;
   const std::byte* row = head.values() + sum.begin * row_bytes;
   for (int key = sum.begin; key < sum.end; ++key, row += row_bytes) {
     F v[PT];
-    COHORT_EACH_PART(p) v[p] = values.read(row, channel / 16 + p);
+    COHORT_EACH_PART(p) v[p] = Values::read(row, channel / 16 + p);
     ahead.advance<PT * 2 * Values::kBits>();
     COHORT_EACH_QUERY(i) {
       const F w = set1(sum.weights[i * 64 + key]);
       COHORT_EACH_PART(p) acc[i][p] = fma(w, v[p], acc[i][p]);
     }
   }
-  COHORT_EACH_QUERY(i) {
-    COHORT_EACH_PART(p) store(sum.outputs[i] + channel + 16 * p, acc[i][p]);
-  }
+  sum.finish(channel, acc);
   ahead_so_far = ahead;
 }
 
 template <class Values, int QT>
-void accumulate_channels(const KvHead& head, int begin, int end, const ValueSum& sum,
-                         Ahead& ahead) {
-  int d = begin;
+void dense_values(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
+  const int end = head.places.value_stride;
+  int d = 0;
   if constexpr (kParts<QT> >= 4) {
-    for (; d + 64 <= end; d += 64) accumulate_values<Values, QT, 4>(head, d, sum, ahead);
+    for (; d + 64 <= end; d += 64) accumulate_dense<Values, QT, 4>(head, d, sum, ahead);
   }
   if constexpr (kParts<QT> >= 2) {
-    for (; d + 32 <= end; d += 32) accumulate_values<Values, QT, 2>(head, d, sum, ahead);
+    for (; d + 32 <= end; d += 32) accumulate_dense<Values, QT, 2>(head, d, sum, ahead);
   }
-  for (; d < end; d += 16) accumulate_values<Values, QT, 1>(head, d, sum, ahead);
+  for (; d < end; d += 16) accumulate_dense<Values, QT, 1>(head, d, sum, ahead);
+}
+
+/// The same of codes that are looked up in a table; `sum` has weights times scales.
+template <class Values, int QT, int PT>
+void accumulate_numbers(const KvHead& head, int channel, const ValueSum& sum, Ahead& ahead_so_far) {
+  constexpr size_t kChunk = code_vector_bytes(Values::kBits), kPart = 2 * kChunk;
+  Ahead ahead = ahead_so_far;  // in registers
+  F acc[QT][PT];
+  sum.start(channel, acc);
+  const float* const numbers = Values::numbers();
+  const std::byte* vectors = head.values() + channel / 16 * kPart;
+  const float* weights = sum.weights;
+  for (int chunk = 0; chunk < 2; ++chunk, vectors += kChunk) {
+    COHORT_UNROLLED
+    for (int j = 0; j < 8; ++j, weights += 4) {
+      Codes codes[PT];
+      COHORT_EACH_PART(p) codes[p] = CodesU<Values::kBits>::vector(vectors + p * kPart, j);
+      if (j < Values::kBits) ahead.advance<PT * kCodeVector>();
+      COHORT_UNROLLED
+      for (int token = 0; token < 4; ++token) {
+        F v[PT];
+        COHORT_EACH_PART(p) v[p] = lookup<Values::kBits>(codes[p], token, numbers);
+        COHORT_EACH_QUERY(i) {
+          const F w = set1(weights[i * 64 + token]);
+          COHORT_EACH_PART(p) acc[i][p] = fma(w, v[p], acc[i][p]);
+        }
+      }
+    }
+  }
+  sum.finish(channel, acc);
+  ahead_so_far = ahead;
+}
+
+/// The same of codes that are numbers themselves: they meet the weights, times scales, as integers.
+///   x  the weights
+template <class Values, int QT, int PT>
+void accumulate_codes(const KvHead& head, int channel, const ValueSum& sum,
+                      const WideCodes (&x)[QT], Ahead& ahead_so_far) {
+  constexpr size_t kChunk = code_vector_bytes(Values::kBits), kPart = 2 * kChunk;
+  Ahead ahead = ahead_so_far;  // in registers
+  I dots[QT][PT];
+  wide_dots<Values::kBits, QT, PT>(head.values() + channel / 16 * kPart, kPart, kChunk,
+                                   kBlockTokens, x, 0, dots, ahead);
+  F acc[QT][PT];
+  sum.start(channel, acc);
+  COHORT_EACH_QUERY(i) {
+    const F scale = set1(x[i].scale), offset = set1(sum.offsets[i]);
+    COHORT_EACH_PART(p) acc[i][p] = fma(to_float(dots[i][p]), scale, add(acc[i][p], offset));
+  }
+  sum.finish(channel, acc);
+  ahead_so_far = ahead;
 }
 
 template <class Values, int QT>
-void block_values(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
-  if constexpr (!Values::kCoded) {
-    accumulate_channels<Values, QT>(head, 0, head.places.value_stride, sum, ahead);
-  } else {
-    const int group = head.places.group;
-    for (int g = 0; g < head.places.groups; ++g) {
-      float weights[QT * 64], offsets[QT];
-      for (int i = 0; i < QT; ++i) {
-        offsets[i] = Values::scale_weights(head, g, sum.weights + i * 64, weights + i * 64);
+void coded_values(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
+  const int group = head.places.group;
+  for (int g = 0; g < head.places.groups; ++g) {
+    float weights[QT * 64], offsets[QT];
+    for (int i = 0; i < QT; ++i) {
+      offsets[i] = Values::scale_weights(head, g, sum.weights + i * 64, weights + i * 64);
+    }
+    const ValueSum scaled{0, kBlockTokens, weights, sum.corrections, offsets, sum.outputs};
+    if constexpr (Values::kLookup) {
+      constexpr int PT = std::min(kParts<QT>, 2);
+      for (int d = g * group; d < (g + 1) * group; d += 16 * PT) {
+        accumulate_numbers<Values, QT, PT>(head, d, scaled, ahead);
       }
-      const ValueSum scaled{sum.begin, sum.end, weights, sum.corrections, offsets, sum.outputs};
-      accumulate_channels<Values, QT>(head, g * group, (g + 1) * group, scaled, ahead);
+    } else {
+      constexpr int PT = std::min(kParts<2 * QT>, 2);
+      int8_t codes[QT][2 * kBlockTokens];
+      WideCodes x[QT];
+      COHORT_EACH_QUERY(i) x[i] = wide_codes(weights + i * 64, kBlockTokens, codes[i]);
+      for (int d = g * group; d < (g + 1) * group; d += 16 * PT) {
+        accumulate_codes<Values, QT, PT>(head, d, scaled, x, ahead);
+      }
     }
   }
 }
@@ -262,7 +382,7 @@ void block_values(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
 struct KeyKernels {
   KvKind kind;
   int bits;
-  void (*scores[4])(const KvHead&, const float* const*, const float* const*, float*, Ahead&);
+  void (*scores[4])(const KvHead&, const Query*, float*, Ahead&);
 };
 struct ValueKernels {
   KvKind kind;
@@ -270,44 +390,64 @@ struct ValueKernels {
   void (*sum[4])(const KvHead&, const ValueSum&, Ahead&);
 };
 template <class Keys>
-constexpr KeyKernels keys_row(KvKind kind) {
+constexpr KeyKernels dense_keys(KvKind kind) {
   return {
       kind,
       Keys::kBits,
-      {block_scores<Keys, 1>, block_scores<Keys, 2>, block_scores<Keys, 3>, block_scores<Keys, 4>}};
+      {dense_scores<Keys, 1>, dense_scores<Keys, 2>, dense_scores<Keys, 3>, dense_scores<Keys, 4>}};
+}
+template <class Keys>
+constexpr KeyKernels coded_keys(KvKind kind) {
+  return {
+      kind,
+      Keys::kBits,
+      {coded_scores<Keys, 1>, coded_scores<Keys, 2>, coded_scores<Keys, 3>, coded_scores<Keys, 4>}};
 }
 template <class Values>
-constexpr ValueKernels values_row(KvKind kind) {
+constexpr ValueKernels dense_values(KvKind kind) {
   return {kind,
           Values::kBits,
-          {block_values<Values, 1>, block_values<Values, 2>, block_values<Values, 3>,
-           block_values<Values, 4>}};
+          {dense_values<Values, 1>, dense_values<Values, 2>, dense_values<Values, 3>,
+           dense_values<Values, 4>}};
+}
+template <class Values>
+constexpr ValueKernels coded_values(KvKind kind) {
+  return {kind,
+          Values::kBits,
+          {coded_values<Values, 1>, coded_values<Values, 2>, coded_values<Values, 3>,
+           coded_values<Values, 4>}};
 }
 constexpr KeyKernels kKeyKernels[] = {
-    keys_row<DenseKeys<float>>(KvKind::kDense), keys_row<DenseKeys<uint16_t>>(KvKind::kDense),
-    keys_row<AffineKeys<4>>(KvKind::kAffine),   keys_row<AffineKeys<8>>(KvKind::kAffine),
-    keys_row<TurboKeyCodes<2>>(KvKind::kTurbo), keys_row<TurboKeyCodes<4>>(KvKind::kTurbo),
-    keys_row<TurboKeyCodes<5>>(KvKind::kTurbo), keys_row<TurboKeyCodes<8>>(KvKind::kTurbo),
+    dense_keys<DenseKeys<float>>(KvKind::kDense), dense_keys<DenseKeys<uint16_t>>(KvKind::kDense),
+    coded_keys<AffineKeys<4>>(KvKind::kAffine),   coded_keys<AffineKeys<8>>(KvKind::kAffine),
+    coded_keys<TurboKeyCodes<2>>(KvKind::kTurbo), coded_keys<TurboKeyCodes<4>>(KvKind::kTurbo),
+    coded_keys<TurboKeyCodes<5>>(KvKind::kTurbo), coded_keys<TurboKeyCodes<8>>(KvKind::kTurbo),
 };
 constexpr ValueKernels kValueKernels[] = {
-    values_row<DenseValues<float>>(KvKind::kDense),
-    values_row<DenseValues<uint16_t>>(KvKind::kDense),
-    values_row<AffineValues<4>>(KvKind::kAffine),
-    values_row<AffineValues<8>>(KvKind::kAffine),
-    values_row<TurboValues<2>>(KvKind::kTurbo),
-    values_row<TurboValues<3>>(KvKind::kTurbo),
-    values_row<TurboValues<4>>(KvKind::kTurbo),
-    values_row<TurboValues<5>>(KvKind::kTurbo),
-    values_row<TurboValues<8>>(KvKind::kTurbo),
+    dense_values<DenseValues<float>>(KvKind::kDense),
+    dense_values<DenseValues<uint16_t>>(KvKind::kDense),
+    coded_values<AffineValues<4>>(KvKind::kAffine),
+    coded_values<AffineValues<8>>(KvKind::kAffine),
+    coded_values<TurboValues<2>>(KvKind::kTurbo),
+    coded_values<TurboValues<3>>(KvKind::kTurbo),
+    coded_values<TurboValues<4>>(KvKind::kTurbo),
+    coded_values<TurboValues<5>>(KvKind::kTurbo),
+    coded_values<TurboValues<8>>(KvKind::kTurbo),
 };
 
-/// What stays the same over the blocks of a tile.
+/// What stays the same over the blocks of a tile. Not copied: queries point into it.
 struct AttendWork {
+  explicit AttendWork(const AttendTile& tile);
+  AttendWork(const AttendWork&) = delete;
+  AttendWork& operator=(const AttendWork&) = delete;
+
   const AttendTile& tile;
   KvPlaces places;
-  const KeyKernels* keys;
-  const ValueKernels* values;
-  float group_sums[4][kMaxHeadDim / 32];  // of the queries
+  const KeyKernels* keys = kKeyKernels;
+  const ValueKernels* values = kValueKernels;
+  Query queries[4];
+  WideCodes groups[4][kMaxHeadDim / kGroup];
+  int8_t codes[4][2 * kMaxHeadDim];
 };
 
 /// `count` queries against one block. All see the same keys [begin, end) of it.
@@ -316,43 +456,35 @@ inline void attend_block(const AttendWork& work, Ahead& ahead, int64_t block, in
   const AttendTile& t = work.tile;
   const KvHead head{work.places, t.blocks[block] + t.kv_head * work.places.head_bytes};
   ahead.begin_block(block);
-  const float* sums[4];
   float* states[4];
   float* outputs[4];
   float corrections[4];
   float scores[4 * 64];
   for (int i = 0; i < count; ++i) {
-    sums[i] = work.group_sums[first + i];
     states[i] = t.state + (first + i) * t.state_stride;
     outputs[i] = states[i] + kStateHeader;
   }
-  work.keys->scores[count - 1](head, t.queries + first, sums, scores, ahead);
+  work.keys->scores[count - 1](head, work.queries + first, scores, ahead);
   ahead.advance(work.places.head_bytes - work.places.scales_at);
   kSoftmaxSteps[count - 1](scores, begin, end, states, corrections);
   work.values->sum[count - 1](head, {begin, end, scores, corrections, nullptr, outputs}, ahead);
 }
 
-inline AttendWork attend_work(const AttendTile& tile) {
-  const KvEncoding& encoding = tile.geometry.encoding;
-  AttendWork work{tile, KvPlaces(tile.geometry), kKeyKernels, kValueKernels, {}};
-  while (work.keys->kind != encoding.kind || work.keys->bits != encoding.key_bits) ++work.keys;
-  while (work.values->kind != encoding.kind || work.values->bits != encoding.value_bits) {
-    ++work.values;
-  }
-  for (int i = 0; i < tile.count; ++i) {
-    for (int g = 0; g < tile.geometry.groups(); ++g) {
-      F sum = set1(0);
-      for (int d = 0; d < encoding.group; d += 16) {
-        sum = add(sum, load(tile.queries[i] + g * encoding.group + d));
-      }
-      work.group_sums[i][g] = sum_lanes(sum);
+inline AttendWork::AttendWork(const AttendTile& t) : tile(t), places(t.geometry) {
+  const KvEncoding& encoding = t.geometry.encoding;
+  while (keys->kind != encoding.kind || keys->bits != encoding.key_bits) ++keys;
+  while (values->kind != encoding.kind || values->bits != encoding.value_bits) ++values;
+  for (int i = 0; i < t.count; ++i) {
+    queries[i] = {t.queries[i], groups[i]};
+    for (int g = 0; g < places.groups; ++g) {
+      const int at = g * places.group;
+      groups[i][g] = wide_codes(t.queries[i] + at, places.group, codes[i] + 2 * at);
     }
   }
-  return work;
 }
 
 void attend(const AttendTile& t) {
-  const AttendWork work = attend_work(t);
+  const AttendWork work(t);
   Ahead ahead(t, work.places);
   for (int64_t block = t.first_block; block < t.last_block; ++block) {
     const int64_t base = block * kBlockTokens;

@@ -59,7 +59,7 @@ struct TileSpan {
 };
 
 /// Raised with every change that lets a kernel give other bits: saved state is bound to it.
-constexpr int kArithmeticVersion = 3;
+constexpr int kArithmeticVersion = 4;
 
 constexpr int kSegmentBlocks = 16;  // keys of 16 blocks are reduced first, then merged in order
 
@@ -80,21 +80,6 @@ struct AttendTile {
   ptrdiff_t state_stride;
 };
 constexpr int kStateHeader = 16;
-
-/// How a byte shuffle and a shift bring sixteen codes of a bit stream to lanes of 32 bits.
-struct StreamPlan {
-  explicit constexpr StreamPlan(int bits) {
-    for (int i = 0; i < 16; ++i) {
-      const auto first = static_cast<uint8_t>(i * bits / 8);
-      bytes[4 * i] = first;
-      bytes[4 * i + 1] = static_cast<uint8_t>(first + 1);
-      bytes[4 * i + 2] = bytes[4 * i + 3] = 0x80;  // zero
-      shift[i] = i * bits % 8;
-    }
-  }
-  alignas(64) uint8_t bytes[64] = {};
-  alignas(64) int32_t shift[16] = {};
-};
 
 /// The kernels of one instruction set. All sets give equal bits: exact integer sums, and for floats
 /// one fixed order of operations per output lane (sums across lanes by one fixed tree).

@@ -74,6 +74,13 @@ inline I whole_codes(F x, float factor, float limit) {
   return to_int(min(max(whole, set1(-limit)), set1(limit)));
 }
 
+/// What numbers of at most `peak` are multiplied by to become codes of at most `limit`.
+inline float code_factor(float peak, float limit) {
+  return peak > 0 ? std::min(limit / peak, std::numeric_limits<float>::max()) : 0.0f;
+}
+
+constexpr float kWideLimit = 127.0f * 128.0f;  // so that 128 * |high| is at most that
+
 void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
   const float bar = kStandsOut * std::sqrt(mean_square(x, n));
   const ptrdiff_t panel_rows = out.panel_rows(row);
@@ -86,9 +93,8 @@ void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
     for (int i = 0; i < 2; ++i) size[i] = max(half[i], sub(set1(0), half[i]));
     const float peak = max_lanes(max(size[0], size[1]));
     const bool stands_out = peak > bar;
-    const float limit = stands_out ? 127.0f * 128.0f : 127.0f;
-    const float factor =
-        peak > 0 ? std::min(limit / peak, std::numeric_limits<float>::max()) : 0.0f;
+    const float limit = stands_out ? kWideLimit : 127.0f;
+    const float factor = code_factor(peak, limit);
     int32_t sum = 0;
     for (int i = 0; i < 2; ++i) {
       I code = whole_codes(half[i], factor, limit);
@@ -134,36 +140,32 @@ struct ScaleI8 {
   }
 };
 
-/// Vector j of a group: inputs 4 j to 4 j + 3 of sixteen outputs; for dot4 every code less kLess.
-struct CodesU4 {
-  static constexpr size_t kBytes = 256;
-  static constexpr int kLess = 0;
+/// Vector j of unsigned codes (code_vectors.h); for dot4 every code less kLess.
+template <int bits>
+struct CodesU {
+  static constexpr size_t kBytes = code_vector_bytes(bits);
+  static constexpr int kLess = bits == 8 ? kDotLess : 0;
   static Codes vector(const std::byte* p, int j) {
-    const Codes pair = load_codes(reinterpret_cast<const uint8_t*>(p) + j % 4 * 64);
-    return j < 4 ? low_nibbles(pair) : high_nibbles(pair);
+    constexpr int kWidth = std::bit_floor(static_cast<unsigned>(bits)), kUpper = bits - kWidth;
+    const Codes codes = field<kWidth>(at(p, j % kWidth), j / kWidth);
+    if constexpr (kUpper == 0) {
+      return codes;
+    } else {
+      return with_upper<kWidth, kUpper>(codes, at(p, kWidth + j % kUpper), j / kUpper);
+    }
   }
-  static Codes dot_vector(const std::byte* p, int j) { return vector(p, j); }
-};
-struct CodesU6 {
-  static constexpr size_t kBytes = 384;
-  static constexpr int kLess = 0;
-  static Codes vector(const std::byte* p, int j) {
-    const Codes pairs = load_codes(reinterpret_cast<const uint8_t*>(p) + 256 + j / 4 * 64);
-    return with_upper_pairs(CodesU4::vector(p, j), pairs, j % 4);
+  static Codes dot_vector(const std::byte* p, int j) {
+    return kLess == 0 ? vector(p, j) : less_for_dot(vector(p, j));
   }
-  static Codes dot_vector(const std::byte* p, int j) { return vector(p, j); }
-};
-struct CodesU8 {
-  static constexpr size_t kBytes = 512;
-  static constexpr int kLess = kDotLess;
-  static Codes vector(const std::byte* p, int j) {
-    return load_codes(reinterpret_cast<const uint8_t*>(p) + j * 64);
+
+ private:
+  static Codes at(const std::byte* p, int stored) {
+    return load_codes(reinterpret_cast<const uint8_t*>(p) + stored * kCodeVector);
   }
-  static Codes dot_vector(const std::byte* p, int j) { return less_for_dot(vector(p, j)); }
 };
 
 /// Opened codes that a unit multiplies as signed ones.
-struct CodesI8 : CodesU8 {};
+struct CodesI8 : CodesU<8> {};
 
 // Loops over a block of tiles and rows are unrolled and their arrays in registers, so that the
 // chains of all of them run side by side.
@@ -327,11 +329,11 @@ template <class Run>
 void with_layout(const PackedMatrix& m, Run run) {
   constexpr std::integral_constant<int, 1> kWhole;
   constexpr std::integral_constant<int, 2> kHalves;
-  if (m.layout.group == 16) return run(CodesU6{}, ScaleI8{}, kHalves);
+  if (m.layout.group == 16) return run(CodesU<6>{}, ScaleI8{}, kHalves);
   const auto with_scale = [&](auto scale) {
-    if (m.layout.code == CodeType::kU6) return run(CodesU6{}, scale, kWhole);
-    if (m.layout.code == CodeType::kU8) return run(CodesU8{}, scale, kWhole);
-    run(CodesU4{}, scale, kWhole);
+    if (m.layout.code == CodeType::kU6) return run(CodesU<6>{}, scale, kWhole);
+    if (m.layout.code == CodeType::kU8) return run(CodesU<8>{}, scale, kWhole);
+    run(CodesU<4>{}, scale, kWhole);
   };
   switch (m.layout.scale) {
     case ScaleType::kF32:
@@ -373,7 +375,7 @@ void open_groups(const PackedMatrix& m, TileSpan tiles, int first_group, int les
       std::byte* to = opened.data + t * opened.tile_bytes() + g * opened.group_bytes();
       prefetch_weights(from, C::kBytes + 2 * S::kBytes);
       open_codes<C>(from, less, to);
-      auto* scales = reinterpret_cast<float*>(to + CodesU8::kBytes);
+      auto* scales = reinterpret_cast<float*>(to + CodesU<8>::kBytes);
       for (int i = 0; i < vectors; ++i) {
         const std::byte* read = from + C::kBytes + i * S::kBytes;
         store(scales + i * kTileRows, S::read(read, factors + (i < kParts ? 0 : kFactorVector)));
@@ -406,7 +408,7 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
   with_layout(m, [&](auto codes, auto scale, auto parts) {
     using C = decltype(codes);
     using S = decltype(scale);
-    constexpr bool kByte = std::is_same_v<C, CodesU8>;  // of which all bits may be needed
+    constexpr bool kByte = std::is_same_v<C, CodesU<8>>;  // of which all bits may be needed
     const int less = By::kSigned ? m.layout.zero : 0;
     const bool cheap_as_is = kByte && !std::is_same_v<S, ScaleI8> && less == 0;
     if (cheap_as_is || count < By::kRowsToOpen) {
@@ -414,12 +416,12 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
     }
     // A byte a code and f32 scales: dearer to read once, cheaper to read again.
     alignas(64)
-        std::byte room[kMostTiles * By::kGroupsToOpen * (CodesU8::kBytes + 3 * ScaleF32::kBytes)];
+        std::byte room[kMostTiles * By::kGroupsToOpen * (CodesU<8>::kBytes + 3 * ScaleF32::kBytes)];
     PackedMatrix opened{.rows = kMostTiles * kTileRows, .layout = m.layout, .data = room};
     opened.layout.code = CodeType::kU8;
     opened.layout.scale = ScaleType::kF32;
     opened.layout.zero -= less;
-    auto multiply = By::template multiply<CodesU8, ScaleF32, parts()>;
+    auto multiply = By::template multiply<CodesU<8>, ScaleF32, parts()>;
     if constexpr (By::kSigned) {
       if (!kByte || less != 0) multiply = By::template multiply<CodesI8, ScaleF32, parts()>;
     }

@@ -10,6 +10,7 @@
 namespace cohort::kernels::cpu {
 
 constexpr int kBlockTokens = 64;
+constexpr int kSharedSlots = 32;   // tokens of a block whose codes share bytes
 constexpr int kMaxHeadDim = 1024;  // attention keeps heads on the stack
 
 /// How many blocks hold the positions below `tokens`.
@@ -45,11 +46,14 @@ constexpr int padded(int head_dim) {
 
 /// What a block holds: K and V of 64 tokens of one layer and row. For each kv head, one after the
 /// other:
-///   keys          [4 tiles][head_dim][16 tokens]: a lane of a kernel is a token
-///   values        [64 tokens][head_dim]: a lane is a channel; dense rows are padded to 16 channels
+///   keys    a lane of a kernel is a token
+///           dense       [4 tiles][head_dim][16 tokens]
+///           codes       [head_dim / 32][4 tiles] of code vectors (code_vectors.h)
+///   values  a lane is a channel
+///           dense       [64 tokens][head_dim], padded to 16 channels
+///           codes       [head_dim / 16][2 halves of the tokens] of code vectors
 ///   key_scales, key_offsets, value_scales, value_offsets
-///                 [head_dim / group][64 tokens] of 16 bits each; turboquant has no value_offsets
-/// Codes are little-endian bit streams: element i of sixteen neighbours at bits [i * b, i * b + b).
+///           [head_dim / group][64 tokens] of 16 bits each; turboquant has no value_offsets
 struct KvGeometry {
   int kv_heads;
   int head_dim;
@@ -89,7 +93,7 @@ std::string refusal(const KvEncoding& encoding, int head_dim);
 
 /// Encodes one token of one head into its slot. Writing a slot again replaces it.
 ///   key, value  [head_dim]
-///   thread      one at a time for each sixteen slots: their codes share bytes
+///   thread      one at a time for each kSharedSlots
 void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slot, const float* key,
               const float* value);
 /// Makes an output of attention, in place, out of a weighted sum of what is stored for values.
@@ -98,21 +102,5 @@ void finish_output(const KvEncoding& encoding, int head_dim, float* out);
 /// What attention reads of that slot, the values of turboquant rotated back. Not fast.
 void load_kv(const KvGeometry& geometry, const std::byte* block, int kv_head, int slot, float* key,
              float* value);
-
-/// `bits` of a little-endian bit stream.
-inline uint32_t read_bits(const std::byte* stream, size_t at, int bits) {
-  uint16_t two = static_cast<uint8_t>(stream[at / 8]);
-  if (at % 8 + bits > 8)
-    two |= static_cast<uint16_t>(static_cast<uint8_t>(stream[at / 8 + 1]) << 8);
-  return (two >> (at % 8)) & ((1u << bits) - 1);
-}
-inline void write_bits(std::byte* stream, size_t at, int bits, uint32_t code) {
-  const auto put = [&](size_t byte, uint32_t mask, uint32_t value) {
-    stream[byte] = static_cast<std::byte>((static_cast<uint32_t>(stream[byte]) & ~mask) | value);
-  };
-  const uint32_t mask = ((1u << bits) - 1) << (at % 8), value = code << (at % 8);
-  put(at / 8, mask & 255, value & 255);
-  if (mask > 255) put(at / 8 + 1, mask >> 8, value >> 8);
-}
 
 }  // namespace cohort::kernels::cpu

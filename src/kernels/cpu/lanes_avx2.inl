@@ -125,23 +125,26 @@ inline Codes load_codes(const uint8_t* p) {
   const auto* halves = reinterpret_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
 }
-inline Codes low_nibbles(Codes c) {
-  const __m256i mask = _mm256_set1_epi8(15);
-  return {_mm256_and_si256(c.a, mask), _mm256_and_si256(c.b, mask)};
+/// Field `place` of `width` bits of each byte.
+template <int width>
+inline Codes field(Codes c, int place) {
+  if constexpr (width == 8) return c;
+  const __m256i mask = _mm256_set1_epi8(static_cast<char>((1 << width) - 1));
+  return {_mm256_and_si256(_mm256_srli_epi16(c.a, width * place), mask),
+          _mm256_and_si256(_mm256_srli_epi16(c.b, width * place), mask)};
 }
-inline Codes high_nibbles(Codes c) {
-  const __m256i mask = _mm256_set1_epi8(15);
-  return {_mm256_and_si256(_mm256_srli_epi16(c.a, 4), mask),
-          _mm256_and_si256(_mm256_srli_epi16(c.b, 4), mask)};
+template <int bits, int width>
+inline __m256i with_upper_half(__m256i c, __m256i upper, int place) {
+  const int left = bits - width * place;
+  const __m256i moved = left > 0 ? _mm256_slli_epi16(upper, left) : _mm256_srli_epi16(upper, -left);
+  constexpr char kMask = ((1 << width) - 1) << bits;
+  return _mm256_or_si256(c, _mm256_and_si256(moved, _mm256_set1_epi8(kMask)));
 }
-inline __m256i with_upper_pairs(__m256i c, __m256i pairs, int place) {
-  const __m256i moved =
-      place < 2 ? _mm256_slli_epi16(pairs, 4 - 2 * place) : _mm256_srli_epi16(pairs, 2 * place - 4);
-  return _mm256_or_si256(c, _mm256_and_si256(moved, _mm256_set1_epi8(48)));
-}
-/// Codes of 4 bits and, as bits 4 and 5, pair `place` of each byte of `pairs`.
-inline Codes with_upper_pairs(Codes c, Codes pairs, int place) {
-  return {with_upper_pairs(c.a, pairs.a, place), with_upper_pairs(c.b, pairs.b, place)};
+/// Codes of `bits` and, above them, field `place` of `width` bits of each byte of `upper`.
+template <int bits, int width>
+inline Codes with_upper(Codes c, Codes upper, int place) {
+  return {with_upper_half<bits, width>(c.a, upper.a, place),
+          with_upper_half<bits, width>(c.b, upper.b, place)};
 }
 // What dot4 reads of codes of 8 bits: the codes less kDotLess.
 constexpr int kDotLess = 0;
@@ -162,32 +165,6 @@ inline I code_at(Codes c, int byte) {
           _mm256_and_si256(_mm256_srl_epi32(c.b, shift), mask)};
 }
 
-/// Each lane the bits of its code and some more: sixteen bytes are read.
-template <int bits>
-inline I spread_codes(const std::byte* stream) {
-  static constexpr StreamPlan kPlan(bits);
-  const __m256i bytes =
-      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(stream)));
-  const auto half = [&](int at) {
-    const auto* select = reinterpret_cast<const __m256i*>(kPlan.bytes) + at;
-    const auto* shift = reinterpret_cast<const __m256i*>(kPlan.shift) + at;
-    return _mm256_srlv_epi32(_mm256_shuffle_epi8(bytes, _mm256_load_si256(select)),
-                             _mm256_load_si256(shift));
-  };
-  return {half(0), half(1)};
-}
-/// The sixteen codes of a little-endian bit stream.
-template <int bits>
-inline I unpack(const std::byte* stream) {
-  if constexpr (bits == 8) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(stream));
-    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
-  } else {
-    const __m256i mask = _mm256_set1_epi32((1 << bits) - 1);
-    const I codes = spread_codes<bits>(stream);
-    return {_mm256_and_si256(codes.a, mask), _mm256_and_si256(codes.b, mask)};
-  }
-}
 template <int bits>
 inline __m256 lookup_half(__m256i codes, const float* table) {
   if constexpr (bits <= 3) {
@@ -200,9 +177,10 @@ inline __m256 lookup_half(__m256i codes, const float* table) {
     return _mm256_i32gather_ps(table, codes, 4);
   }
 }
-/// table[code] for each of them; a table has at least sixteen entries, repeating.
+/// table[byte `byte` of each lane], codes of `bits`; a table has at least sixteen entries,
+/// repeating.
 template <int bits>
-inline F lookup(const std::byte* stream, const float* table) {
-  const I codes = bits <= 4 ? spread_codes<bits>(stream) : unpack<bits>(stream);
+inline F lookup(Codes c, int byte, const float* table) {
+  const I codes = code_at(c, byte);
   return {lookup_half<bits>(codes.a, table), lookup_half<bits>(codes.b, table)};
 }

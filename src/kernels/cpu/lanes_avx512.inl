@@ -113,18 +113,22 @@ struct Codes {
 inline Codes load_codes(const uint8_t* p) {
   return {_mm512_loadu_si512(p)};
 }
-inline Codes low_nibbles(Codes c) {
-  return {_mm512_and_si512(c.v, _mm512_set1_epi8(15))};
+/// Field `place` of `width` bits of each byte.
+template <int width>
+inline Codes field(Codes c, int place) {
+  if constexpr (width == 8) return c;
+  const __m512i moved =
+      place == 0 ? c.v : _mm512_srli_epi16(c.v, static_cast<unsigned>(width * place));
+  return {_mm512_and_si512(moved, _mm512_set1_epi8(static_cast<char>((1 << width) - 1)))};
 }
-inline Codes high_nibbles(Codes c) {
-  return {_mm512_and_si512(_mm512_srli_epi16(c.v, 4), _mm512_set1_epi8(15))};
-}
-/// Codes of 4 bits and, as bits 4 and 5, pair `place` of each byte of `pairs`.
-inline Codes with_upper_pairs(Codes c, Codes pairs, int place) {
-  const __m512i moved = place < 2
-                            ? _mm512_slli_epi16(pairs.v, static_cast<unsigned>(4 - 2 * place))
-                            : _mm512_srli_epi16(pairs.v, static_cast<unsigned>(2 * place - 4));
-  return {_mm512_or_si512(c.v, _mm512_and_si512(moved, _mm512_set1_epi8(48)))};
+/// Codes of `bits` and, above them, field `place` of `width` bits of each byte of `upper`.
+template <int bits, int width>
+inline Codes with_upper(Codes c, Codes upper, int place) {
+  const int left = bits - width * place;
+  const __m512i moved = left > 0 ? _mm512_slli_epi16(upper.v, static_cast<unsigned>(left))
+                                 : _mm512_srli_epi16(upper.v, static_cast<unsigned>(-left));
+  constexpr char kMask = ((1 << width) - 1) << bits;
+  return {_mm512_or_si512(c.v, _mm512_and_si512(moved, _mm512_set1_epi8(kMask)))};
 }
 // What dot4 reads of codes of 8 bits: the codes less kDotLess.
 constexpr int kDotLess = 0;
@@ -142,33 +146,16 @@ inline I code_at(Codes c, int byte) {
       _mm512_and_si512(_mm512_srl_epi32(c.v, _mm_cvtsi32_si128(8 * byte)), _mm512_set1_epi32(255))};
 }
 
-/// Each lane the bits of its code and some more: sixteen bytes are read.
+/// table[byte `byte` of each lane], codes of `bits`; a table has at least sixteen entries,
+/// repeating.
 template <int bits>
-inline __m512i spread_codes(const std::byte* stream) {
-  static constexpr StreamPlan kPlan(bits);
-  const __m512i bytes =
-      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(stream)));
-  return _mm512_srlv_epi32(_mm512_shuffle_epi8(bytes, _mm512_load_si512(kPlan.bytes)),
-                           _mm512_load_si512(kPlan.shift));
-}
-/// The sixteen codes of a little-endian bit stream.
-template <int bits>
-inline I unpack(const std::byte* stream) {
-  if constexpr (bits == 8) {
-    return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(stream)))};
-  } else {
-    return {_mm512_and_si512(spread_codes<bits>(stream), _mm512_set1_epi32((1 << bits) - 1))};
-  }
-}
-/// table[code] for each of them; a table has at least sixteen entries, repeating.
-template <int bits>
-inline F lookup(const std::byte* stream, const float* table) {
+inline F lookup(Codes c, int byte, const float* table) {
+  const __m512i code = byte == 0 ? c.v : _mm512_srli_epi32(c.v, static_cast<unsigned>(8 * byte));
   if constexpr (bits <= 4) {
-    return {_mm512_permutexvar_ps(spread_codes<bits>(stream), _mm512_loadu_ps(table))};
+    return {_mm512_permutexvar_ps(code, _mm512_loadu_ps(table))};
   } else if constexpr (bits == 5) {
-    return {_mm512_permutex2var_ps(_mm512_loadu_ps(table), spread_codes<bits>(stream),
-                                   _mm512_loadu_ps(table + 16))};
+    return {_mm512_permutex2var_ps(_mm512_loadu_ps(table), code, _mm512_loadu_ps(table + 16))};
   } else {
-    return {_mm512_i32gather_ps(unpack<bits>(stream).v, table, 4)};
+    return {_mm512_i32gather_ps(code_at(c, byte).v, table, 4)};
   }
 }

@@ -129,17 +129,21 @@ struct Codes {
 inline Codes load_codes(const uint8_t* p) {
   return each<Codes>([&](int i) { return vld1q_u8(p + 16 * i); });
 }
-inline Codes low_nibbles(Codes c) {
-  return each<Codes>([&](int i) { return vandq_u8(c.v[i], vdupq_n_u8(15)); });
+/// Field `place` of `width` bits of each byte.
+template <int width>
+inline Codes field(Codes c, int place) {
+  if constexpr (width == 8) return c;
+  const int8x16_t shift = vdupq_n_s8(static_cast<int8_t>(-width * place));
+  return each<Codes>(
+      [&](int i) { return vandq_u8(vshlq_u8(c.v[i], shift), vdupq_n_u8((1 << width) - 1)); });
 }
-inline Codes high_nibbles(Codes c) {
-  return each<Codes>([&](int i) { return vshrq_n_u8(c.v[i], 4); });
-}
-/// Codes of 4 bits and, as bits 4 and 5, pair `place` of each byte of `pairs`.
-inline Codes with_upper_pairs(Codes c, Codes pairs, int place) {
-  const int8x16_t shift = vdupq_n_s8(static_cast<int8_t>(4 - 2 * place));
+/// Codes of `bits` and, above them, field `place` of `width` bits of each byte of `upper`.
+template <int bits, int width>
+inline Codes with_upper(Codes c, Codes upper, int place) {
+  const int8x16_t shift = vdupq_n_s8(static_cast<int8_t>(bits - width * place));
+  constexpr uint8_t kMask = ((1 << width) - 1) << bits;
   return each<Codes>([&](int i) {
-    return vorrq_u8(c.v[i], vandq_u8(vshlq_u8(pairs.v[i], shift), vdupq_n_u8(48)));
+    return vorrq_u8(c.v[i], vandq_u8(vshlq_u8(upper.v[i], shift), vdupq_n_u8(kMask)));
   });
 }
 // What dot4 reads of codes of 8 bits: the codes less kDotLess.
@@ -170,18 +174,6 @@ inline I code_at(Codes c, int byte) {
   });
 }
 
-/// The sixteen codes of a little-endian bit stream, of which sixteen bytes are read.
-template <int bits>
-inline I unpack(const std::byte* stream) {
-  static constexpr StreamPlan kPlan(bits);
-  const uint8x16_t bytes = vld1q_u8(reinterpret_cast<const uint8_t*>(stream));
-  return each<I>([&](int i) {
-    const uint8x16_t two = vqtbl1q_u8(bytes, vld1q_u8(kPlan.bytes + 16 * i));
-    const int32x4_t shift = vnegq_s32(vld1q_s32(kPlan.shift + 4 * i));
-    const uint32x4_t moved = vshlq_u32(vreinterpretq_u32_u8(two), shift);
-    return vreinterpretq_s32_u32(vandq_u32(moved, vdupq_n_u32((1 << bits) - 1)));
-  });
-}
 /// The entries of a table of 2^bits floats, found as four bytes each.
 template <int bits>
 inline float32x4_t lookup_four(int32x4_t codes, const float* table) {
@@ -196,16 +188,18 @@ inline float32x4_t lookup_four(int32x4_t codes, const float* table) {
   }
   return vreinterpretq_f32_u8(found);
 }
-/// table[code] for each of them; a table has at least sixteen entries, repeating.
+/// table[byte `byte` of each lane], codes of `bits`; a table has at least sixteen entries,
+/// repeating.
 template <int bits>
-inline F lookup(const std::byte* stream, const float* table) {
+inline F lookup(Codes c, int byte, const float* table) {
+  const I codes = code_at(c, byte);
   if constexpr (bits <= 5) {
-    const I codes = unpack<bits>(stream);
     return each<F>([&](int i) { return lookup_four<bits>(codes.v[i], table); });
   } else {
-    const auto* codes = reinterpret_cast<const uint8_t*>(stream);
+    int32_t at[16];
     float v[16];
-    for (int i = 0; i < 16; ++i) v[i] = table[codes[i]];
+    for (int i = 0; i < 4; ++i) vst1q_s32(at + 4 * i, codes.v[i]);
+    for (int i = 0; i < 16; ++i) v[i] = table[at[i]];
     return load(v);
   }
 }

@@ -145,19 +145,17 @@ inline Codes load_codes(const uint8_t* p) {
   std::memcpy(out.v, p, 64);
   return out;
 }
-inline Codes low_nibbles(Codes c) {
-  for (uint8_t& code : c.v) code &= 15;
+/// Field `place` of `width` bits of each byte.
+template <int width>
+inline Codes field(Codes c, int place) {
+  for (uint8_t& code : c.v) code = code >> (width * place) & ((1 << width) - 1);
   return c;
 }
-inline Codes high_nibbles(Codes c) {
-  for (uint8_t& code : c.v) code >>= 4;
-  return c;
-}
-/// Codes of 4 bits and, as bits 4 and 5, pair `place` of each byte of `pairs`.
-inline Codes with_upper_pairs(Codes c, Codes pairs, int place) {
-  for (int i = 0; i < 64; ++i) {
-    c.v[i] = static_cast<uint8_t>(c.v[i] | (pairs.v[i] >> (2 * place) & 3) << 4);
-  }
+/// Codes of `bits` and, above them, field `place` of `width` bits of each byte of `upper`.
+template <int bits, int width>
+inline Codes with_upper(Codes c, Codes upper, int place) {
+  upper = field<width>(upper, place);
+  for (int i = 0; i < 64; ++i) c.v[i] = static_cast<uint8_t>(c.v[i] | upper.v[i] << bits);
   return c;
 }
 // What dot4 reads of codes of 8 bits: the codes less kDotLess.
@@ -178,18 +176,9 @@ inline I code_at(Codes c, int byte) {
   return out;
 }
 
-/// The sixteen codes of a little-endian bit stream.
+/// table[byte `byte` of each lane], codes of `bits`; a table has at least sixteen entries,
+/// repeating.
 template <int bits>
-inline I unpack(const std::byte* stream) {
-  I out;
-  for (int i = 0; i < 16; ++i) {
-    out.v[i] = static_cast<int32_t>(read_bits(stream, static_cast<size_t>(i) * bits, bits));
-  }
-  return out;
-}
-/// table[code] for each of them; a table has at least sixteen entries, repeating.
-template <int bits>
-inline F lookup(const std::byte* stream, const float* table) {
-  const I codes = unpack<bits>(stream);
-  return each([&](int i) { return table[codes.v[i]]; });
+inline F lookup(Codes c, int byte, const float* table) {
+  return each([&](int i) { return table[c.v[4 * i + byte]]; });
 }

@@ -35,44 +35,20 @@ void store_scales(ScaleType type, const float* values, std::byte* out) {
   }
 }
 
-/// Where bits of the code of input k of a group are: shifted in a byte.
-struct Bits {
-  int byte, shift;
-};
-Bits byte_of(int lane, int k) {
-  return {k / 4 * 64 + lane * 4 + k % 4, 0};
-}
-Bits nibble_of(int lane, int k) {
-  return {byte_of(lane, k % 16).byte, k / 16 * 4};
-}
-Bits upper_pair_of(int lane, int k) {
-  return {256 + k / 16 * 64 + lane * 4 + k % 4, k % 16 / 4 * 2};
-}
-
-void store_code(CodeType type, int lane, int k, uint8_t code, uint8_t* codes) {
-  const auto put = [codes](Bits at, int bits) {
-    codes[at.byte] = static_cast<uint8_t>(codes[at.byte] | bits << at.shift);
-  };
-  if (type == CodeType::kU8) return put(byte_of(lane, k), code);
-  put(nibble_of(lane, k), code & 15);
-  if (type == CodeType::kU6) put(upper_pair_of(lane, k), code >> 4);
-}
-
-int load_code(CodeType type, int lane, int k, const uint8_t* codes) {
-  const auto get = [codes](Bits at) { return codes[at.byte] >> at.shift; };
-  if (type == CodeType::kU8) return get(byte_of(lane, k));
-  const int upper = type == CodeType::kU6 ? get(upper_pair_of(lane, k)) & 3 : 0;
-  return (get(nibble_of(lane, k)) & 15) | upper << 4;
+template <int bits>
+void store_codes(const DecodedGroup* rows, std::byte* out) {
+  for (int lane = 0; lane < kTileRows; ++lane) {
+    for (int k = 0; k < kGroup; ++k) put_code(out, bits, lane, k, rows[lane].codes[k]);
+  }
 }
 
 /// Interleaves sixteen decoded rows of one group into memory of the arena.
 void store_group(const PackedMatrix& m, const DecodedGroup* rows, std::byte* out) {
   const QuantLayout& layout = m.layout;
-  for (int lane = 0; lane < kTileRows; ++lane) {
-    for (int k = 0; k < kGroup; ++k) {
-      store_code(layout.code, lane, k, rows[lane].codes[k], reinterpret_cast<uint8_t*>(out));
-    }
-  }
+  const auto store_codes_of = layout.code == CodeType::kU4   ? store_codes<4>
+                              : layout.code == CodeType::kU6 ? store_codes<6>
+                                                             : store_codes<8>;
+  store_codes_of(rows, out);
   const size_t vector_bytes = kTileRows * scale_bytes(layout.scale);
   std::byte* next = out + m.code_bytes();
   float values[kTileRows];
@@ -212,7 +188,6 @@ void PackedMatrix::unpack_row(int index, float* out) const {
   const size_t vector_bytes = kTileRows * scale_bytes(layout.scale);
   const int parts = kGroup / layout.group;
   for (int g = 0; g < groups(); ++g, p += group_bytes()) {
-    const auto* codes = reinterpret_cast<const uint8_t*>(p);
     // The scale of a part, or the min behind the last one.
     const auto scale_at = [&](int part) {
       const float value = load_float(layout.scale, p + code_bytes() + part * vector_bytes, lane);
@@ -223,7 +198,7 @@ void PackedMatrix::unpack_row(int index, float* out) const {
     const float scales[] = {scale_at(0), scale_at(parts - 1)};
     const float min = layout.has_min ? scale_at(parts) : 0.0f;
     for (int k = 0; k < kGroup && g * kGroup + k < cols; ++k) {
-      const int code = load_code(layout.code, lane, k, codes);
+      const auto code = static_cast<int>(get_code(p, code_bits(layout.code), lane, k));
       out[g * kGroup + k] =
           std::fma(scales[k / layout.group], static_cast<float>(code - layout.zero), min);
     }

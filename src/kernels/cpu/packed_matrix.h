@@ -7,6 +7,8 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/cpu/code_vectors.h"
+
 namespace cohort::kernels::cpu {
 
 class ThreadPool;
@@ -47,8 +49,8 @@ class WeightArena {
 enum class CodeType : uint8_t { kU4, kU6, kU8, kF32, kF16, kBF16 };
 enum class ScaleType : uint8_t { kF32, kF16, kBF16, kI8 };  // kI8: times an f16 factor
 
-constexpr int kTileRows = 16;             // outputs side by side in a tile: one SIMD lane each
-constexpr int kGroup = 32;                // inputs that share an activation scale
+// A tile has kTileRows outputs side by side, one SIMD lane each; kGroup inputs share an activation
+// scale.
 constexpr int code_bits(CodeType type) {  // of quantized ones
   return type == CodeType::kU4 ? 4 : type == CodeType::kU6 ? 6 : 8;
 }
@@ -75,10 +77,7 @@ struct QuantLayout {
 ///   layout  tiles of 16 rows, lanes interleaved, so that a kernel never sums across lanes:
 ///           quantized  [tiles]{ [groups of 32]{ codes, scales[32 / group][16], mins[16]? },
 ///                      [groups / 8]{ factors[16], min factors[16]? } where scales are kI8 }
-///                      codes: vectors of 16 rows x 4 consecutive inputs, a byte each. u8: 8. u4:
-///                      4, whose bytes hold input k (low) and k + 16 (high). u6: those 4 of the
-///                      lower bits, then 2, whose bytes hold the upper pairs of inputs k, k + 4, k
-///                      + 8 and k + 12, the lowest first
+///                      codes: code_vectors.h
 ///           dense      [tiles][cols][16]
 ///   padding rows to 16 and inputs to 32 with weights that contribute nothing
 struct PackedMatrix {
@@ -91,9 +90,7 @@ struct PackedMatrix {
 
   int tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int groups() const { return (cols + kGroup - 1) / kGroup; }
-  size_t code_bytes() const {
-    return static_cast<size_t>(kTileRows * kGroup * code_bits(layout.code) / 8);
-  }
+  size_t code_bytes() const { return code_vector_bytes(code_bits(layout.code)); }
   size_t group_bytes() const {
     const size_t vectors = static_cast<size_t>(kGroup / layout.group) + (layout.has_min ? 1 : 0);
     return code_bytes() + vectors * kTileRows * scale_bytes(layout.scale);

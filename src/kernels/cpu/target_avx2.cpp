@@ -5,6 +5,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +32,6 @@ namespace {
 constexpr int kRowBlock = 4, kTileBlock = 1;
 // Sums of sixteen lanes side by side: so many keep the pipes busy, no more than so many pay.
 constexpr int kBusySums = 8, kMostSums = 16;
-// Codes of at most so many bits become floats by a table.
-constexpr int kBitsByTable = 0;
 
 /// sum + unsigned codes . signed x, four at a time. Even and odd bytes apart, in 16 bits: maddubs
 /// would saturate for codes above 127.
@@ -44,6 +43,8 @@ inline __m256i dot_half(__m256i sum, __m256i codes, __m256i x) {
 }
 
 #include "kernels/cpu/lanes_avx2.inl"
+
+#include "kernels/cpu/wide_words.inl"
 
 #include "kernels/cpu/kernels.inl"
 

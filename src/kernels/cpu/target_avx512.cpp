@@ -5,6 +5,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -31,10 +32,10 @@ namespace {
 constexpr int kRowBlock = 8, kTileBlock = 2;
 // Sums of sixteen lanes side by side: so many keep the pipes busy, no more than so many pay.
 constexpr int kBusySums = 8, kMostSums = 16;
-// Codes of at most so many bits become floats by a table.
-constexpr int kBitsByTable = 4;
 
 #include "kernels/cpu/lanes_avx512.inl"
+
+#include "kernels/cpu/wide_bytes.inl"
 
 #include "kernels/cpu/kernels.inl"
 

@@ -5,6 +5,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -32,8 +33,6 @@ namespace {
 constexpr int kRowBlock = 4, kTileBlock = 1;
 // Sums of sixteen lanes side by side: so many keep the pipes busy, no more than so many pay.
 constexpr int kBusySums = 2, kMostSums = 4;
-// Codes of at most so many bits become floats by a table.
-constexpr int kBitsByTable = 0;
 
 constexpr int kDotLess = 0;
 template <int lane>
@@ -42,6 +41,8 @@ inline int32x4_t dot_lane(int32x4_t sum, uint8x16_t codes, int8x16_t x) {
 }
 
 #include "kernels/cpu/lanes_neon.inl"
+
+#include "kernels/cpu/wide_bytes.inl"
 
 #include "kernels/cpu/kernels.inl"
 

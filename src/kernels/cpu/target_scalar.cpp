@@ -1,6 +1,7 @@
 // The kernels in portable C++.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +21,10 @@ namespace {
 // As the other sets say it: nothing side by side, which is as fast here and much less code.
 constexpr int kRowBlock = 1, kTileBlock = 1;
 constexpr int kBusySums = 1, kMostSums = 1;
-// Codes of at most so many bits become floats by a table.
-constexpr int kBitsByTable = 0;
 
 #include "kernels/cpu/lanes_scalar.inl"
+
+#include "kernels/cpu/wide_bytes.inl"
 
 #include "kernels/cpu/kernels.inl"
 

@@ -16,7 +16,7 @@ struct ByTiles {
   static void multiply(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x,
                        int first_group, int first, int count, float* out, ptrdiff_t stride) {
     constexpr bool kOpened = std::is_same_v<C, CodesI8>;
-    constexpr bool kByte = std::is_same_v<C, CodesU8>;  // of which all bits may be needed
+    constexpr bool kByte = std::is_same_v<C, CodesU<8>>;  // of which all bits may be needed
     auto panel_by_tile = multiply_panel<C, S, kParts, true>;
     if constexpr (kByte) {
       if (m.layout.zero == 0) panel_by_tile = multiply_panel<C, S, kParts, false>;
@@ -56,7 +56,7 @@ struct ByTiles {
                              const QuantizedRows& x, int first_group, int first, int rows,
                              float* out, ptrdiff_t stride) {
     constexpr bool kOpened = std::is_same_v<C, CodesI8>;
-    constexpr bool kInPlace = kOpened || (std::is_same_v<C, CodesU8> && !kSignedCodes);
+    constexpr bool kInPlace = kOpened || (std::is_same_v<C, CodesU<8>> && !kSignedCodes);
     constexpr int kInputs = kGroup / kParts;
     const size_t group_bytes = m.group_bytes();
     const ptrdiff_t panel_rows = x.panel_rows(first);
@@ -64,7 +64,7 @@ struct ByTiles {
     const unsigned all_rows = (1u << rows) - 1;
     const int groups = m.groups();
 
-    alignas(64) std::byte room[kInPlace ? 1 : kRing][CodesU8::kBytes];
+    alignas(64) std::byte room[kInPlace ? 1 : kRing][CodesU<8>::kBytes];
     alignas(64) int32_t sums[kRing][kParts][kPanel * kTileRows];
     alignas(64) int32_t low_sums[kRing][kParts][kPanel * kTileRows];
     unsigned stand_out[kRing];  // bit r: row r has low codes

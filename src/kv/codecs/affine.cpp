@@ -14,7 +14,7 @@ std::vector<Plane> planes(const KvGeometry& g) {
   return {{"keys", SavedType::kU32, words, save_key_codes, load_key_codes},
           scales_plane<kKeyScales>("keyScales", SavedType::kBF16, g),
           scales_plane<kKeyOffsets>("keyBiases", SavedType::kBF16, g),
-          {"values", SavedType::kU32, words, save_value, load_value},
+          {"values", SavedType::kU32, words, save_value_codes, load_value_codes},
           scales_plane<kValueScales>("valueScales", SavedType::kBF16, g),
           scales_plane<kValueOffsets>("valueBiases", SavedType::kBF16, g)};
 }

@@ -2,13 +2,33 @@
 
 namespace cohort::kv {
 
-using kernels::cpu::kBlockTokens;
-using kernels::cpu::KvGeometry;
+using namespace kernels::cpu;  // NOLINT(google-build-using-namespace): names of one layout
 
 namespace {
 
 size_t row_bytes(const Plane& plane) {
   return static_cast<size_t>(plane.columns) * info(plane.type).bytes;
+}
+
+using CodeOf = uint32_t (*)(const KvGeometry&, const std::byte* head, int slot, int channel);
+using PutCodes = void (*)(const KvGeometry&, std::byte* head, int slot, int channel,
+                          const uint8_t* codes, int count);
+
+void save_codes(const KvGeometry& g, const std::byte* head, int slot, std::byte* row, int bits,
+                CodeOf code_of) {
+  for (int d = 0; d < g.head_dim; ++d) {
+    write_bits(row, static_cast<size_t>(d) * bits, bits, code_of(g, head, slot, d));
+  }
+}
+
+void load_codes(const KvGeometry& g, std::byte* head, int slot, const std::byte* row, int bits,
+                PutCodes put_codes) {
+  uint8_t codes[kMaxHeadDim];
+  for (int d = 0; d < g.head_dim; ++d) {
+    const size_t at = static_cast<size_t>(d) * bits;
+    codes[d] = static_cast<uint8_t>(read_bits(row, at, bits));
+  }
+  put_codes(g, head, slot, 0, codes, g.head_dim);
 }
 
 }  // namespace
@@ -60,29 +80,17 @@ void PlaneCodec::read(LayerCache& cache, size_t index, const Source& source) con
 }
 
 void save_key_codes(const KvGeometry& g, const std::byte* head, int slot, std::byte* row) {
-  const int bits = g.encoding.key_bits;
-  for (int d = 0; d < g.head_dim; ++d) {
-    kernels::cpu::write_bits(row, static_cast<size_t>(d) * bits, bits, key_code(g, head, slot, d));
-  }
+  save_codes(g, head, slot, row, g.encoding.key_bits, key_code);
 }
-
 void load_key_codes(const KvGeometry& g, std::byte* head, int slot, const std::byte* row) {
-  const int bits = g.encoding.key_bits;
-  for (int d = 0; d < g.head_dim; ++d) {
-    const auto code =
-        static_cast<uint8_t>(kernels::cpu::read_bits(row, static_cast<size_t>(d) * bits, bits));
-    put_key_codes(g, head, slot, d, &code, 1);
-  }
+  load_codes(g, head, slot, row, g.encoding.key_bits, put_key_codes);
 }
 
-void save_value(const KvGeometry& g, const std::byte* head, int slot, std::byte* row) {
-  std::memcpy(row, value_row(g, head, slot),
-              static_cast<size_t>(g.head_dim) * g.encoding.value_bits / 8);
+void save_value_codes(const KvGeometry& g, const std::byte* head, int slot, std::byte* row) {
+  save_codes(g, head, slot, row, g.encoding.value_bits, value_code);
 }
-
-void load_value(const KvGeometry& g, std::byte* head, int slot, const std::byte* row) {
-  std::memcpy(value_row(g, head, slot), row,
-              static_cast<size_t>(g.head_dim) * g.encoding.value_bits / 8);
+void load_value_codes(const KvGeometry& g, std::byte* head, int slot, const std::byte* row) {
+  load_codes(g, head, slot, row, g.encoding.value_bits, put_value_codes);
 }
 
 }  // namespace cohort::kv

@@ -51,10 +51,10 @@ void save_key_codes(const kernels::cpu::KvGeometry& geometry, const std::byte* h
                     std::byte* row);
 void load_key_codes(const kernels::cpu::KvGeometry& geometry, std::byte* head, int slot,
                     const std::byte* row);
-/// A token's value as it is in its block, without padding.
-void save_value(const kernels::cpu::KvGeometry& geometry, const std::byte* head, int slot,
-                std::byte* row);
-void load_value(const kernels::cpu::KvGeometry& geometry, std::byte* head, int slot,
-                const std::byte* row);
+/// The same of a token's value.
+void save_value_codes(const kernels::cpu::KvGeometry& geometry, const std::byte* head, int slot,
+                      std::byte* row);
+void load_value_codes(const kernels::cpu::KvGeometry& geometry, std::byte* head, int slot,
+                      const std::byte* row);
 
 }  // namespace cohort::kv

@@ -34,7 +34,7 @@ std::vector<Plane> planes(const KvGeometry& g) {
   return {g.encoding.key_bits == 8 ? signed_keys : unsigned_keys,
           scales_plane<kKeyScales>("kScales", SavedType::kF16, g),
           scales_plane<kKeyOffsets>("kZeros", SavedType::kF16, g),
-          {"vPacked", SavedType::kU8, value_bytes, save_value, load_value},
+          {"vPacked", SavedType::kU8, value_bytes, save_value_codes, load_value_codes},
           scales_plane<kValueScales>("vScales", SavedType::kF16, g)};
 }
 

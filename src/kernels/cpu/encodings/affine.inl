@@ -4,11 +4,7 @@
 
 template <int bits>
 struct AffineKeys {
-  static constexpr bool kCoded = true;
-  static constexpr int kBits = bits;
-  static F read(const KvHead& head, int stream) {
-    return code_floats<bits>(head.data + static_cast<ptrdiff_t>(stream) * 2 * bits);
-  }
+  static constexpr int kBits = bits, kLess = 0;
   AffineKeys(const KvHead& head, int group, int part)
       : scale(load_bf16(head.scales(kKeyScales, group) + part * 32)),
         bias(load_bf16(head.scales(kKeyOffsets, group) + part * 32)) {}
@@ -26,12 +22,8 @@ inline F scale_weight(F weight, F scale) {
 
 template <int bits>
 struct AffineValues {
-  explicit AffineValues(const KvHead&) {}
-  static constexpr bool kCoded = true;
+  static constexpr bool kLookup = false;
   static constexpr int kBits = bits;
-  static F read(const std::byte* row, int part) {
-    return code_floats<bits>(row + static_cast<ptrdiff_t>(part) * 2 * bits);
-  }
   /// Fills scaled[64]; returns the sum of weight * bias.
   static float scale_weights(const KvHead& head, int group, const float* weights, float* scaled) {
     const std::byte* scales = head.scales(kValueScales, group);

@@ -23,7 +23,7 @@ E* as(std::byte* at) {
 void store(const KvGeometry& g, std::byte* head, int slot, const float* key, const float* value) {
   const auto write = [&](auto zero, auto convert) {
     using E = decltype(zero);
-    E* keys = as<E>(key_stream(g, head, slot, 0)) + slot % 16;
+    E* keys = as<E>(dense_keys(g, head, slot, 0)) + slot % 16;
     E* values = as<E>(value_row(g, head, slot));
     for (int d = 0; d < g.head_dim; ++d) keys[d * 16] = convert(key[d]);
     for (int d = 0; d < g.head_dim; ++d) values[d] = convert(value[d]);
@@ -39,7 +39,7 @@ void store(const KvGeometry& g, std::byte* head, int slot, const float* key, con
 void load(const KvGeometry& g, const std::byte* head, int slot, float* key, float* value) {
   const auto element = g.encoding.key_bits == 16 ? ScaleType::kBF16 : ScaleType::kF32;
   for (int d = 0; d < g.head_dim; ++d) {
-    key[d] = load_float(element, key_stream(g, head, slot, d), slot % 16);
+    key[d] = load_float(element, dense_keys(g, head, slot, d), slot % 16);
     value[d] = load_float(element, value_row(g, head, slot), d);
   }
 }

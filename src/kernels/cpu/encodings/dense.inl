@@ -11,7 +11,6 @@ inline F load_element(const std::byte* p) {
 
 template <class E>
 struct DenseKeys {
-  static constexpr bool kCoded = false;
   static constexpr int kBits = 8 * sizeof(E);
   static F read(const KvHead& head, int stream) {
     return load_element<E>(head.data + static_cast<ptrdiff_t>(stream) * 16 * sizeof(E));
@@ -20,8 +19,6 @@ struct DenseKeys {
 
 template <class E>
 struct DenseValues {
-  explicit DenseValues(const KvHead&) {}
-  static constexpr bool kCoded = false;
   static constexpr int kBits = 8 * sizeof(E);
   static F read(const std::byte* row, int part) {
     return load_element<E>(row + static_cast<ptrdiff_t>(part) * 16 * sizeof(E));

@@ -20,15 +20,28 @@ struct EncodingKind {
 };
 extern const EncodingKind kDenseEncoding, kAffineEncoding, kTurboEncoding;
 
-/// The bit stream of sixteen tokens that `slot` belongs to, at one channel of the keys.
+/// The keys of the sixteen tokens that `slot` belongs to: of dense ones those of a channel, of
+/// codes the vectors of the 32 channels that it belongs to.
 template <class Byte>
-Byte* key_stream(const KvGeometry& g, Byte* head, int slot, int channel) {
-  const ptrdiff_t streams = static_cast<ptrdiff_t>(slot / 16) * g.head_dim + channel;
-  return head + streams * 2 * g.encoding.key_bits;
+Byte* dense_keys(const KvGeometry& g, Byte* head, int slot, int channel) {
+  const ptrdiff_t at = static_cast<ptrdiff_t>(slot / 16) * g.head_dim + channel;
+  return head + at * 2 * g.encoding.key_bits;
 }
+template <class Byte>
+Byte* key_vectors(const KvGeometry& g, Byte* head, int slot, int channel) {
+  const int at = channel / kGroup * (kBlockTokens / 16) + slot / 16;
+  return head + at * code_vector_bytes(g.encoding.key_bits);
+}
+/// The values of a dense token, and the vectors of the sixteen channels and 32 tokens of a coded
+/// one.
 template <class Byte>
 Byte* value_row(const KvGeometry& g, Byte* head, int slot) {
   return head + g.values_at() + slot * g.value_row_bytes();
+}
+template <class Byte>
+Byte* value_vectors(const KvGeometry& g, Byte* head, int slot, int channel) {
+  const int at = channel / 16 * (kBlockTokens / kGroup) + slot / kGroup;
+  return head + g.values_at() + at * code_vector_bytes(g.encoding.value_bits);
 }
 /// Where the 16 bits of a scale are.
 template <class Byte>
@@ -46,35 +59,40 @@ inline uint16_t get_scale(const std::byte* at) {
 
 inline void put_key_codes(const KvGeometry& g, std::byte* head, int slot, int channel,
                           const uint8_t* codes, int count) {
-  const int bits = g.encoding.key_bits;
-  for (int i = 0; i < count; ++i) {
-    std::byte* stream = key_stream(g, head, slot, channel + i);
-    if (bits == 8) {
-      stream[slot % 16] = std::byte{codes[i]};
-    } else {
-      write_bits(stream, static_cast<size_t>(slot % 16) * bits, bits, codes[i]);
-    }
-  }
-}
-inline void put_value_codes(const KvGeometry& g, std::byte* head, int slot, int channel,
-                            const uint8_t* codes, int count) {
-  const int bits = g.encoding.value_bits;
-  std::byte* row = value_row(g, head, slot);
-  for (int i = 0; i < count; ++i) {
-    if (bits == 8) {
-      row[channel + i] = std::byte{codes[i]};
-    } else {
-      write_bits(row, static_cast<size_t>(channel + i) * bits, bits, codes[i]);
-    }
+  for (int d = channel; d < channel + count; ++d) {
+    put_code(key_vectors(g, head, slot, d), g.encoding.key_bits, slot % 16, d % kGroup, *codes++);
   }
 }
 inline uint32_t key_code(const KvGeometry& g, const std::byte* head, int slot, int channel) {
-  const int bits = g.encoding.key_bits;
-  return read_bits(key_stream(g, head, slot, channel), static_cast<size_t>(slot % 16) * bits, bits);
+  return get_code(key_vectors(g, head, slot, channel), g.encoding.key_bits, slot % 16,
+                  channel % kGroup);
+}
+inline void put_value_codes(const KvGeometry& g, std::byte* head, int slot, int channel,
+                            const uint8_t* codes, int count) {
+  for (int d = channel; d < channel + count; ++d) {
+    put_code(value_vectors(g, head, slot, d), g.encoding.value_bits, d % 16, slot % kGroup,
+             *codes++);
+  }
 }
 inline uint32_t value_code(const KvGeometry& g, const std::byte* head, int slot, int channel) {
-  const int bits = g.encoding.value_bits;
-  return read_bits(value_row(g, head, slot), static_cast<size_t>(channel) * bits, bits);
+  return get_code(value_vectors(g, head, slot, channel), g.encoding.value_bits, channel % 16,
+                  slot % kGroup);
+}
+
+/// `bits` of a little-endian bit stream, as other programs pack codes.
+inline uint32_t read_bits(const std::byte* stream, size_t at, int bits) {
+  uint16_t two = static_cast<uint8_t>(stream[at / 8]);
+  if (at % 8 + bits > 8)
+    two |= static_cast<uint16_t>(static_cast<uint8_t>(stream[at / 8 + 1]) << 8);
+  return (two >> (at % 8)) & ((1u << bits) - 1);
+}
+inline void write_bits(std::byte* stream, size_t at, int bits, uint32_t code) {
+  const auto put = [&](size_t byte, uint32_t mask, uint32_t value) {
+    stream[byte] = static_cast<std::byte>((static_cast<uint32_t>(stream[byte]) & ~mask) | value);
+  };
+  const uint32_t mask = ((1u << bits) - 1) << (at % 8), value = code << (at % 8);
+  put(at / 8, mask & 255, value & 255);
+  if (mask > 255) put(at / 8 + 1, mask >> 8, value >> 8);
 }
 
 /// Nearest whole number, ties to even, for |x| < 2^22; the compiler can do several at once.

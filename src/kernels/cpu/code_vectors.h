@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort::kernels::cpu {
+
+// Codes as integer products read them: of sixteen lanes (outputs of a matrix, tokens of keys,
+// channels of values) 32 inputs each, which are summed. Vector j of eight has inputs 4 j to 4 j + 3
+// of every lane, a byte each. Codes of fewer bits share bytes: their bits, from the lowest on, are
+// cut into parts of 8, 4, 2 and 1 (6 = 4 + 2). A part of w bits takes w vectors, one part after the
+// other, and vector j of the codes is field j / w of the bytes of its vector j % w.
+
+constexpr int kTileRows = 16;  // lanes
+constexpr int kGroup = 32;     // inputs
+constexpr size_t kCodeVector = 64;
+
+constexpr size_t code_vector_bytes(int bits) {
+  return kCodeVector * static_cast<size_t>(bits);
+}
+
+inline void put_code(std::byte* vectors, int bits, int lane, int input, uint32_t code) {
+  const int j = input / 4;
+  std::byte* part = vectors + lane * 4 + input % 4;
+  for (int width = 8; width > 0; width /= 2) {
+    if ((bits & width) == 0) continue;
+    std::byte& byte = part[j % width * kCodeVector];
+    const uint32_t mask = (1u << width) - 1;
+    const int shift = j / width * width;
+    byte = static_cast<std::byte>((static_cast<uint32_t>(byte) & ~(mask << shift)) | (code & mask)
+                                                                                         << shift);
+    code >>= width;
+    part += code_vector_bytes(width);
+  }
+}
+
+inline uint32_t get_code(const std::byte* vectors, int bits, int lane, int input) {
+  const int j = input / 4;
+  const std::byte* part = vectors + lane * 4 + input % 4;
+  uint32_t code = 0;
+  for (int width = 8, found = 0; width > 0; width /= 2) {
+    if ((bits & width) == 0) continue;
+    const auto byte = static_cast<uint32_t>(part[j % width * kCodeVector]);
+    code |= (byte >> (j / width * width) & ((1u << width) - 1)) << found;
+    found += width;
+    part += code_vector_bytes(width);
+  }
+  return code;
+}
+
+}  // namespace cohort::kernels::cpu

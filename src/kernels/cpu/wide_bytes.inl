@@ -1,0 +1,23 @@
+// Products with whole numbers of 15 bits as two products of bytes. Part of a target, after lanes.
+//
+// Of 32 inputs the bytes `high` come first, then `low`: 128 * high + low.
+
+struct WideSum {
+  I high, low;
+};
+inline WideSum wide_sum(int32_t start) {
+  return {set1_i(0), set1_i(start)};
+}
+inline I total(WideSum sum) {
+  return add(times128(sum.high), sum.low);
+}
+/// sum + codes . the inputs 4 j to 4 j + 3 of x (exact).
+inline WideSum wide_dot(WideSum sum, Codes c, const int8_t* x, int j) {
+  return {dot4(sum.high, c, x, j), dot4(sum.low, c, x + kGroup, j)};
+}
+/// Stores sixteen codes from input `at` of x, 0 or 16, on.
+inline void store_wide(int8_t* x, int at, I codes) {
+  const I high = divide128(add(codes, set1_i(64)));
+  store_bytes(x + at, high);
+  store_bytes(x + kGroup + at, sub(codes, times128(high)));
+}
