@@ -201,10 +201,19 @@ template <class C, int TB, int MB, class CodesOf>
   }
 }
 
-/// Asks for the weights that follow those at p: processors look less far ahead by themselves.
+/// Asks for weights some KB behind those at p: processors look less far ahead by themselves. To the
+/// second level: the first waits for too few lines at a time.
+constexpr size_t kWeightsAhead = 8192;
 [[gnu::always_inline]] inline void prefetch_weights(const std::byte* p, size_t bytes) {
-  constexpr size_t kAhead = 2048;
-  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + kAhead + i);
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + kWeightsAhead + i, 0, 2);
+}
+/// The same where TB tiles are read side by side, of which `left` bytes each are left: beyond these
+/// it is the next TB tiles that are read.
+template <int TB>
+[[gnu::always_inline]] inline void prefetch_tiles(const PackedMatrix& m, const std::byte* const* p,
+                                                  size_t left, size_t bytes) {
+  const size_t beyond = left <= kWeightsAhead ? (TB - 1) * m.tile_bytes() : 0;
+  COHORT_EACH_TILE(t) prefetch_weights(p[t] + beyond, bytes);
 }
 
 /// The sum of the codes that belong to a part of a group.
@@ -259,7 +268,7 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
   const ptrdiff_t panel_rows = x.panel_rows(first);
   ptrdiff_t at = x.entry(first) + first_group * panel_rows;
   for (int g = 0; g < groups; ++g, at += panel_rows) {
-    COHORT_EACH_TILE(t) prefetch_weights(p[t], C::kBytes + 2 * S::kBytes);
+    prefetch_tiles<TB>(m, p, (groups - g) * group_bytes, C::kBytes + 2 * S::kBytes);
     const std::byte* factors[TB];
     COHORT_EACH_TILE(t) factors[t] = m.tile(tile + t) + m.factors_at(g);
     COHORT_UNROLLED
@@ -467,9 +476,9 @@ void dense_block(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_st
   }
   for (int k = 0; k < m.cols; ++k) {
     F weights[TB];
+    prefetch_tiles<TB>(m, p, (m.cols - k) * S::kBytes, S::kBytes);
     COHORT_EACH_TILE(t) {
       weights[t] = S::read(p[t]);
-      prefetch_weights(p[t], S::kBytes);
       p[t] += S::kBytes;
     }
     COHORT_EACH_ROW(r) {
