@@ -143,7 +143,9 @@ struct ScaleI8 {
 /// Vector j of unsigned codes (code_vectors.h); for dot4 every code less kLess.
 template <int bits>
 struct CodesU {
+  static constexpr int kBits = bits;
   static constexpr size_t kBytes = code_vector_bytes(bits);
+  static constexpr bool kOpened = false, kSigned = false;
   static constexpr int kLess = bits == 8 ? kDotLess : 0;
   static Codes vector(const std::byte* p, int j) {
     constexpr int kWidth = std::bit_floor(static_cast<unsigned>(bits)), kUpper = bits - kWidth;
@@ -164,8 +166,14 @@ struct CodesU {
   }
 };
 
-/// Opened codes that a unit multiplies as signed ones.
-struct CodesI8 : CodesU<8> {};
+/// Codes that were opened to a byte each, in the processor's cache; and those that a unit
+/// multiplies as signed ones.
+struct OpenedU8 : CodesU<8> {
+  static constexpr bool kOpened = true;
+};
+struct OpenedI8 : OpenedU8 {
+  static constexpr bool kSigned = true;
+};
 
 // Loops over a block of tiles and rows are unrolled and their arrays in registers, so that the
 // chains of all of them run side by side.
@@ -268,7 +276,9 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
   const ptrdiff_t panel_rows = x.panel_rows(first);
   ptrdiff_t at = x.entry(first) + first_group * panel_rows;
   for (int g = 0; g < groups; ++g, at += panel_rows) {
-    prefetch_tiles<TB>(m, p, (groups - g) * group_bytes, C::kBytes + 2 * S::kBytes);
+    if constexpr (!C::kOpened) {
+      prefetch_tiles<TB>(m, p, (groups - g) * group_bytes, C::kBytes + 2 * S::kBytes);
+    }
     const std::byte* factors[TB];
     COHORT_EACH_TILE(t) factors[t] = m.tile(tile + t) + m.factors_at(g);
     COHORT_UNROLLED
@@ -293,20 +303,28 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
           COHORT_EACH_ROW(r) sums[t][r] = totals[t][r];
         }
       }
-      COHORT_EACH_ROW(r) {
-        const F x_scale = set1(x.scales[at + r]);
+      const auto add_scaled = [&](auto with_min) {  // at once, as acc lies in memory
+        F mins[TB];
         COHORT_EACH_TILE(t) {
-          acc[t][r] = fma(to_float(sums[t][r]), mul(scales[t], x_scale), acc[t][r]);
+          if constexpr (!with_min()) continue;
+          mins[t] = S::read(p[t] + C::kBytes + kParts * S::kBytes, factors[t] + kFactorVector);
         }
+        COHORT_EACH_ROW(r) {
+          const F x_scale = set1(x.scales[at + r]);
+          COHORT_EACH_TILE(t) {
+            F sum = fma(to_float(sums[t][r]), mul(scales[t], x_scale), acc[t][r]);
+            if constexpr (with_min()) sum = fma(mins[t], set1(x.scaled_sums[at + r]), sum);
+            acc[t][r] = sum;
+          }
+        }
+      };
+      if (kParts == 1 && has_min) {
+        add_scaled(std::true_type{});
+      } else {
+        add_scaled(std::false_type{});
       }
     }
-    COHORT_EACH_TILE(t) {
-      if (has_min) {
-        const F min = S::read(p[t] + C::kBytes + kParts * S::kBytes, factors[t] + kFactorVector);
-        COHORT_EACH_ROW(r) acc[t][r] = fma(min, set1(x.scaled_sums[at + r]), acc[t][r]);
-      }
-      p[t] += group_bytes;
-    }
+    COHORT_EACH_TILE(t) p[t] += group_bytes;
   }
   COHORT_EACH_TILE(t) {
     COHORT_EACH_ROW(r) store(out + r * stride + t * kTileRows, acc[t][r]);
@@ -417,7 +435,7 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
   with_layout(m, [&](auto codes, auto scale, auto parts) {
     using C = decltype(codes);
     using S = decltype(scale);
-    constexpr bool kByte = std::is_same_v<C, CodesU<8>>;  // of which all bits may be needed
+    constexpr bool kByte = C::kBits == 8;  // of which all bits may be needed
     const int less = By::kSigned ? m.layout.zero : 0;
     const bool cheap_as_is = kByte && !std::is_same_v<S, ScaleI8> && less == 0;
     if (cheap_as_is || count < By::kRowsToOpen) {
@@ -430,9 +448,9 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
     opened.layout.code = CodeType::kU8;
     opened.layout.scale = ScaleType::kF32;
     opened.layout.zero -= less;
-    auto multiply = By::template multiply<CodesU<8>, ScaleF32, parts()>;
+    auto multiply = By::template multiply<OpenedU8, ScaleF32, parts()>;
     if constexpr (By::kSigned) {
-      if (!kByte || less != 0) multiply = By::template multiply<CodesI8, ScaleF32, parts()>;
+      if (!kByte || less != 0) multiply = By::template multiply<OpenedI8, ScaleF32, parts()>;
     }
     for (int g = 0; g < m.groups(); g += By::kGroupsToOpen) {
       opened.cols = std::min(By::kGroupsToOpen, m.groups() - g) * kGroup;

@@ -70,7 +70,7 @@ struct QuantLayout {
   ScaleType scale = ScaleType::kF16;
   bool has_min = false;
   int zero = 0;    // 0, or so much that a code less it is a signed byte
-  int group = 32;  // or 16, of kU6 with scales of kI8
+  int group = 32;  // or 16, of kU6 with scales of kI8 and no min
 };
 
 /// A weight matrix in the one layout that the CPU kernels read.

@@ -15,13 +15,11 @@ struct ByTiles {
   template <class C, class S, int kParts>
   static void multiply(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x,
                        int first_group, int first, int count, float* out, ptrdiff_t stride) {
-    constexpr bool kOpened = std::is_same_v<C, CodesI8>;
-    constexpr bool kByte = std::is_same_v<C, CodesU<8>>;  // of which all bits may be needed
-    auto panel_by_tile = multiply_panel<C, S, kParts, true>;
-    if constexpr (kByte) {
+    auto panel_by_tile = multiply_panel < C, S, kParts, C::kSigned || !C::kOpened > ;
+    if constexpr (C::kBits == 8 && !C::kOpened) {  // all bits may be needed
       if (m.layout.zero == 0) panel_by_tile = multiply_panel<C, S, kParts, false>;
     }
-    constexpr int kFewest = kOpened ? 1 : kFewestRows;
+    constexpr int kFewest = C::kOpened ? 1 : kFewestRows;
     int r = 0;
     if (count >= kFewest) {
       const Products products;
@@ -32,7 +30,7 @@ struct ByTiles {
         }
       }
     }
-    if constexpr (!kOpened) {
+    if constexpr (!C::kOpened) {
       if (r >= count) return;
       ByLanes::multiply<C, S, kParts>(m, tiles, x, first_group, first + r, count - r,
                                       out + r * stride, stride);
@@ -55,8 +53,7 @@ struct ByTiles {
   static void multiply_panel(const Products& products, const PackedMatrix& m, int tile,
                              const QuantizedRows& x, int first_group, int first, int rows,
                              float* out, ptrdiff_t stride) {
-    constexpr bool kOpened = std::is_same_v<C, CodesI8>;
-    constexpr bool kInPlace = kOpened || (std::is_same_v<C, CodesU<8>> && !kSignedCodes);
+    constexpr bool kInPlace = C::kSigned || !kSignedCodes;
     constexpr int kInputs = kGroup / kParts;
     const size_t group_bytes = m.group_bytes();
     const ptrdiff_t panel_rows = x.panel_rows(first);
@@ -70,7 +67,7 @@ struct ByTiles {
     unsigned stand_out[kRing];  // bit r: row r has low codes
     const std::byte* closed = m.tile(tile);
     const auto open_group = [&](int g) {
-      if (kOpened) return;
+      if (C::kOpened) return;
       prefetch_weights(closed, C::kBytes + 2 * S::kBytes);
       if (!kInPlace) open_codes<C>(closed, m.layout.zero, room[g % kRing]);
       closed += group_bytes;
