@@ -218,6 +218,56 @@ TEST(InstructionSets, AgreeOnWhatNaNAndInfinityTurnInto) {
   }
 }
 
+/// What `tokens` of a row get out of attention to themselves.
+std::vector<float> attend(const Kernels& kernels, const AttentionStep& step,
+                          const KvEncoding& encoding, int tokens, const std::vector<float>& qkv) {
+  Cpu cpu(1, kernels);
+  AlignedBuffer memory(blocks_for(tokens) * step.geometry(encoding).block_bytes());
+  std::vector<std::byte*> blocks;
+  for (int64_t i = 0; i < blocks_for(tokens); ++i) {
+    blocks.push_back(memory.data() + i * step.geometry(encoding).block_bytes());
+  }
+  std::vector<float> out(static_cast<size_t>(tokens) * step.outputs());
+  const AttentionRow row{0, tokens, 0, {encoding, blocks.data()}};
+  attention(cpu, step, {&row, 1}, qkv.data(), out.data());
+  return out;
+}
+
+TEST(InstructionSets, AgreeOnAttentionToHostileValues) {
+  using Limits = std::numeric_limits<float>;
+  const AttentionStep step{.heads = 4, .kv_heads = 1, .head_dim = 128, .scale = 0.09f};
+  const int tokens = 70;
+  auto qkv = random_floats(static_cast<size_t>(tokens) * step.qkv_columns(), 38);
+  const float hostile[] = {Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity(),
+                           Limits::max(), Limits::denorm_min()};
+  for (size_t i = 0; i < 60; ++i) qkv[(i * 7919 + 5) % qkv.size()] = hostile[i % 5];
+  for (const KvEncoding& encoding : {dense_kv(true), affine_kv(8, 128), affine_kv(4, 32),
+                                     turbo_kv(8, 4), turbo_kv(5, 5), turbo_kv(2, 8)}) {
+    const auto want = bits_of(attend(kScalarKernels, step, encoding, tokens, qkv));
+    for (const Kernels* kernels : available_kernels()) {
+      EXPECT_EQ(bits_of(attend(*kernels, step, encoding, tokens, qkv)), want)
+          << kernels->name << ' ' << words(encoding);
+    }
+  }
+}
+
+TEST(InstructionSets, AttendToTheLargestCodes) {
+  const AttentionStep step{.heads = 1, .kv_heads = 1, .head_dim = 128, .scale = 1};
+  // Of the first token all codes but one are 255 and the values 1, of the second 0 and -1; the
+  // query's codes are all the largest.
+  std::vector<float> qkv(2 * step.qkv_columns(), 0.02f);
+  std::fill_n(qkv.begin() + 128, 128, 0.99f);
+  qkv[128] = -1;
+  std::fill_n(qkv.begin() + 256, 128, 1.0f);
+  std::fill_n(qkv.begin() + step.qkv_columns() + 128, 128, 0.0f);
+  std::fill_n(qkv.begin() + step.qkv_columns() + 256, 128, -1.0f);
+  const double score = 0.02 * (127 * 0.99 - 1), want = std::tanh(score / 2);
+  for (const Kernels* kernels : available_kernels()) {
+    const auto out = attend(*kernels, step, affine_kv(8, 128), 2, qkv);
+    for (int d = 0; d < 128; ++d) ASSERT_NEAR(out[128 + d], want, 2e-3) << kernels->name;
+  }
+}
+
 TEST(InstructionSets, ReadEveryHalfAlike) {
   WeightArena arena;
   std::vector<uint16_t> halves(65536);

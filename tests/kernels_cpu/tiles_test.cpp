@@ -22,7 +22,6 @@ namespace by_tiles {
 
 constexpr int kRowBlock = 1, kTileBlock = 1;
 constexpr int kBusySums = 1, kMostSums = 1;
-constexpr int kBitsByTable = 0;
 
 #include "kernels/cpu/lanes_scalar.inl"
 

@@ -54,8 +54,8 @@ void append(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow> r
   std::vector<AppendSpan> spans;
   for (const AttentionRow& row : rows) {
     for (int begin = 0; begin < row.tokens;) {
-      const auto shared = static_cast<int>((row.first_position + begin) % kSharedSlots);
-      const int end = std::min(row.tokens, begin + kSharedSlots - shared);
+      const auto place = static_cast<int>((row.first_position + begin) % kSharedSlots);
+      const int end = std::min(row.tokens, begin + kSharedSlots - place);
       spans.push_back({&row, begin, end});
       begin = end;
     }

@@ -1,14 +1,19 @@
 // Attention over the blocks of a row, for every encoding. Part of kernels.inl.
 //
-// An encoding brings two types. Its keys are read sixteen tokens at a time, its values sixteen
-// channels: as floats, or as codes of which a whole group shares a scale. Codes in vectors are
-// multiplied as integers by queries or weights of 15 bits, exactly.
+// A lane is a token of keys, a channel of values. An encoding brings a type for each. Dense ones
+// read sixteen lanes as floats. Codes are read by CodesU and multiplied as integers, exactly, by
+// queries and weights that were rounded to 15 bits, unless they stand for entries of a table. Their
+// types say the rest:
+//   keys    kBits; kLess, what is stored in addition to the code; of a group and sixteen tokens its
+//           scales, with add_group(q . codes, sum of q, scores of the groups before)
+//   values  kBits; scale_weights, which multiplies 64 weights by the scales of a group and returns
+//           what is added to every channel; kLookup, and if so numbers(), the table
 
 /// Where a kv head keeps what in a block: the same for all blocks of a tile.
 struct KvPlaces {
   explicit KvPlaces(const KvGeometry& geometry)
       : head_dim(geometry.head_dim),
-        group(geometry.coded() ? geometry.encoding.group : head_dim),
+        group(geometry.encoding.group),
         groups(geometry.groups()),
         value_stride(geometry.value_stride()),
         values_at(geometry.values_at()),
@@ -60,7 +65,7 @@ class Ahead {
   }
 
  private:
-  // And at least all keys, which are read in several places at a time.
+  // And at least all keys, of which dense ones are read in several places at a time.
   static constexpr size_t kLeastLead = 8192;
 
   static void prefetch(const std::byte* p) {
@@ -184,7 +189,7 @@ void dense_scores(const KvHead& head, const Query* queries, float* scores, Ahead
 
 template <class Keys, int QT>
 void coded_scores(const KvHead& head, const Query* queries, float* scores, Ahead& ahead_so_far) {
-  constexpr int PT = kParts<2 * QT>;
+  constexpr int PT = kParts<WideSum::kSums * QT>;
   constexpr size_t kPart = code_vector_bytes(Keys::kBits), kChunk = kPart * kBlockTokens / 16;
   const int group = head.places.group;
   Ahead ahead = ahead_so_far;  // in registers
@@ -210,17 +215,23 @@ void coded_scores(const KvHead& head, const Query* queries, float* scores, Ahead
   ahead_so_far = ahead;
 }
 
-/// Turns the scores of QT queries into weights for keys [begin, end) of the block, updates their
+/// The keys [begin, end) of a block that each query sees: at least one.
+struct VisibleKeys {
+  int begin[4], end[4];
+};
+
+/// Turns the scores of QT queries into weights, 0 for keys that they do not see, updates their
 /// {max, sum} and fills in the factors for what was accumulated before. Side by side, because each
 /// of them waits most of the time.
 template <int QT>
-void softmax_step(float* scores, int begin, int end, float* const* states, float* corrections) {
+void softmax_step(float* scores, const VisibleKeys& keys, float* const* states,
+                  float* corrections) {
   F s[QT][4];
   float block_max[QT];
   COHORT_EACH_QUERY(i) {
     const float minus_infinity = -std::numeric_limits<float>::infinity();
-    for (int key = 0; key < begin; ++key) scores[i * 64 + key] = minus_infinity;
-    for (int key = end; key < 64; ++key) scores[i * 64 + key] = minus_infinity;
+    for (int key = 0; key < keys.begin[i]; ++key) scores[i * 64 + key] = minus_infinity;
+    for (int key = keys.end[i]; key < 64; ++key) scores[i * 64 + key] = minus_infinity;
     for (int part = 0; part < 4; ++part) s[i][part] = load(scores + i * 64 + part * 16);
   }
   COHORT_EACH_QUERY(i) {
@@ -239,15 +250,16 @@ void softmax_step(float* scores, int begin, int end, float* const* states, float
     states[i][1] = states[i][1] * corrections[i] + sum;
   }
 }
-constexpr void (*kSoftmaxSteps[4])(float*, int, int, float* const*, float*) = {
+constexpr void (*kSoftmaxSteps[4])(float*, const VisibleKeys&, float* const*, float*) = {
     softmax_step<1>, softmax_step<2>, softmax_step<3>, softmax_step<4>};
 
-/// The keys [begin, end) of a block and what becomes of their values.
+constexpr int kHalves = kBlockTokens / kGroup;  // of a block's tokens, each code vectors of its own
+
+/// What becomes of the values of a block.
 struct ValueSum {
-  int begin, end;
+  const VisibleKeys& keys;
   const float* weights;      // [query][64]
   const float* corrections;  // [query]: factor of what was accumulated before
-  const float* offsets;      // [query]: added to every channel
   float* const* outputs;     // [query]
 
   /// acc[query][part] = output * correction, of the channels from `channel` on.
@@ -273,23 +285,39 @@ void accumulate_dense(const KvHead& head, int channel, const ValueSum& sum, Ahea
   Ahead ahead = ahead_so_far;  // in registers
   F acc[QT][PT];
   sum.start(channel, acc);
-  const size_t row_bytes = head.places.value_row_bytes;
-  const std::byte* row = head.values() + sum.begin * row_bytes;
-  for (int key = sum.begin; key < sum.end; ++key, row += row_bytes) {
+  const auto value = [&](int key, int p) {
+    return Values::read(head.values() + key * head.places.value_row_bytes, channel / 16 + p);
+  };
+  // The keys that all see, and those before and behind, which only some do: slots that a query does
+  // not see may hold anything.
+  const int begin = *std::max_element(sum.keys.begin, sum.keys.begin + QT);
+  const int end = std::max(begin, *std::min_element(sum.keys.end, sum.keys.end + QT));
+  const auto one_by_one = [&](int from, int to) {
+    COHORT_EACH_QUERY(i) {
+      const int last = std::min(to, sum.keys.end[i]);
+      for (int key = std::max(from, sum.keys.begin[i]); key < last; ++key) {
+        const F w = set1(sum.weights[i * 64 + key]);
+        COHORT_EACH_PART(p) acc[i][p] = fma(w, value(key, p), acc[i][p]);
+      }
+    }
+  };
+  one_by_one(0, begin);
+  for (int key = begin; key < end; ++key) {
     F v[PT];
-    COHORT_EACH_PART(p) v[p] = Values::read(row, channel / 16 + p);
+    COHORT_EACH_PART(p) v[p] = value(key, p);
     ahead.advance<PT * 2 * Values::kBits>();
     COHORT_EACH_QUERY(i) {
       const F w = set1(sum.weights[i * 64 + key]);
       COHORT_EACH_PART(p) acc[i][p] = fma(w, v[p], acc[i][p]);
     }
   }
+  one_by_one(end, kBlockTokens);
   sum.finish(channel, acc);
   ahead_so_far = ahead;
 }
 
 template <class Values, int QT>
-void dense_values(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
+void sum_dense(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
   const int end = head.places.value_stride;
   int d = 0;
   if constexpr (kParts<QT> >= 4) {
@@ -301,17 +329,17 @@ void dense_values(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
   for (; d < end; d += 16) accumulate_dense<Values, QT, 1>(head, d, sum, ahead);
 }
 
-/// The same of codes that are looked up in a table; `sum` has weights times scales.
+/// As accumulate_dense, of codes that are looked up in a table; `sum` has weights times scales.
 template <class Values, int QT, int PT>
 void accumulate_numbers(const KvHead& head, int channel, const ValueSum& sum, Ahead& ahead_so_far) {
-  constexpr size_t kChunk = code_vector_bytes(Values::kBits), kPart = 2 * kChunk;
+  constexpr size_t kChunk = code_vector_bytes(Values::kBits), kPart = kHalves * kChunk;
   Ahead ahead = ahead_so_far;  // in registers
   F acc[QT][PT];
   sum.start(channel, acc);
   const float* const numbers = Values::numbers();
   const std::byte* vectors = head.values() + channel / 16 * kPart;
   const float* weights = sum.weights;
-  for (int chunk = 0; chunk < 2; ++chunk, vectors += kChunk) {
+  for (int chunk = 0; chunk < kHalves; ++chunk, vectors += kChunk) {
     COHORT_UNROLLED
     for (int j = 0; j < 8; ++j, weights += 4) {
       Codes codes[PT];
@@ -332,12 +360,13 @@ void accumulate_numbers(const KvHead& head, int channel, const ValueSum& sum, Ah
   ahead_so_far = ahead;
 }
 
-/// The same of codes that are numbers themselves: they meet the weights, times scales, as integers.
-///   x  the weights
+/// As accumulate_dense, of codes that are numbers themselves.
+///   x        weights times scales
+///   offsets  [query]: added to every channel
 template <class Values, int QT, int PT>
 void accumulate_codes(const KvHead& head, int channel, const ValueSum& sum,
-                      const WideCodes (&x)[QT], Ahead& ahead_so_far) {
-  constexpr size_t kChunk = code_vector_bytes(Values::kBits), kPart = 2 * kChunk;
+                      const WideCodes (&x)[QT], const float* offsets, Ahead& ahead_so_far) {
+  constexpr size_t kChunk = code_vector_bytes(Values::kBits), kPart = kHalves * kChunk;
   Ahead ahead = ahead_so_far;  // in registers
   I dots[QT][PT];
   wide_dots<Values::kBits, QT, PT>(head.values() + channel / 16 * kPart, kPart, kChunk,
@@ -345,34 +374,35 @@ void accumulate_codes(const KvHead& head, int channel, const ValueSum& sum,
   F acc[QT][PT];
   sum.start(channel, acc);
   COHORT_EACH_QUERY(i) {
-    const F scale = set1(x[i].scale), offset = set1(sum.offsets[i]);
+    const F scale = set1(x[i].scale), offset = set1(offsets[i]);
     COHORT_EACH_PART(p) acc[i][p] = fma(to_float(dots[i][p]), scale, add(acc[i][p], offset));
   }
   sum.finish(channel, acc);
   ahead_so_far = ahead;
 }
 
+/// All slots of the block: those that no query sees have weights of 0, and any code is a number.
 template <class Values, int QT>
-void coded_values(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
+void sum_coded(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
   const int group = head.places.group;
   for (int g = 0; g < head.places.groups; ++g) {
     float weights[QT * 64], offsets[QT];
     for (int i = 0; i < QT; ++i) {
       offsets[i] = Values::scale_weights(head, g, sum.weights + i * 64, weights + i * 64);
     }
-    const ValueSum scaled{0, kBlockTokens, weights, sum.corrections, offsets, sum.outputs};
+    const ValueSum scaled{sum.keys, weights, sum.corrections, sum.outputs};
     if constexpr (Values::kLookup) {
       constexpr int PT = std::min(kParts<QT>, 2);
       for (int d = g * group; d < (g + 1) * group; d += 16 * PT) {
         accumulate_numbers<Values, QT, PT>(head, d, scaled, ahead);
       }
     } else {
-      constexpr int PT = std::min(kParts<2 * QT>, 2);
+      constexpr int PT = std::min(kParts<WideSum::kSums * QT>, 2);
       int8_t codes[QT][2 * kBlockTokens];
       WideCodes x[QT];
       COHORT_EACH_QUERY(i) x[i] = wide_codes(weights + i * 64, kBlockTokens, codes[i]);
       for (int d = g * group; d < (g + 1) * group; d += 16 * PT) {
-        accumulate_codes<Values, QT, PT>(head, d, scaled, x, ahead);
+        accumulate_codes<Values, QT, PT>(head, d, scaled, x, offsets, ahead);
       }
     }
   }
@@ -390,49 +420,51 @@ struct ValueKernels {
   void (*sum[4])(const KvHead&, const ValueSum&, Ahead&);
 };
 template <class Keys>
-constexpr KeyKernels dense_keys(KvKind kind) {
+constexpr KeyKernels dense_key_row() {
   return {
-      kind,
+      KvKind::kDense,
       Keys::kBits,
       {dense_scores<Keys, 1>, dense_scores<Keys, 2>, dense_scores<Keys, 3>, dense_scores<Keys, 4>}};
 }
 template <class Keys>
-constexpr KeyKernels coded_keys(KvKind kind) {
+constexpr KeyKernels coded_key_row(KvKind kind) {
   return {
       kind,
       Keys::kBits,
       {coded_scores<Keys, 1>, coded_scores<Keys, 2>, coded_scores<Keys, 3>, coded_scores<Keys, 4>}};
 }
 template <class Values>
-constexpr ValueKernels dense_values(KvKind kind) {
-  return {kind,
+constexpr ValueKernels dense_value_row() {
+  return {KvKind::kDense,
           Values::kBits,
-          {dense_values<Values, 1>, dense_values<Values, 2>, dense_values<Values, 3>,
-           dense_values<Values, 4>}};
+          {sum_dense<Values, 1>, sum_dense<Values, 2>, sum_dense<Values, 3>, sum_dense<Values, 4>}};
 }
 template <class Values>
-constexpr ValueKernels coded_values(KvKind kind) {
+constexpr ValueKernels coded_value_row(KvKind kind) {
   return {kind,
           Values::kBits,
-          {coded_values<Values, 1>, coded_values<Values, 2>, coded_values<Values, 3>,
-           coded_values<Values, 4>}};
+          {sum_coded<Values, 1>, sum_coded<Values, 2>, sum_coded<Values, 3>, sum_coded<Values, 4>}};
 }
 constexpr KeyKernels kKeyKernels[] = {
-    dense_keys<DenseKeys<float>>(KvKind::kDense), dense_keys<DenseKeys<uint16_t>>(KvKind::kDense),
-    coded_keys<AffineKeys<4>>(KvKind::kAffine),   coded_keys<AffineKeys<8>>(KvKind::kAffine),
-    coded_keys<TurboKeyCodes<2>>(KvKind::kTurbo), coded_keys<TurboKeyCodes<4>>(KvKind::kTurbo),
-    coded_keys<TurboKeyCodes<5>>(KvKind::kTurbo), coded_keys<TurboKeyCodes<8>>(KvKind::kTurbo),
+    dense_key_row<DenseKeys<float>>(),
+    dense_key_row<DenseKeys<uint16_t>>(),
+    coded_key_row<AffineKeys<4>>(KvKind::kAffine),
+    coded_key_row<AffineKeys<8>>(KvKind::kAffine),
+    coded_key_row<TurboKeyCodes<2>>(KvKind::kTurbo),
+    coded_key_row<TurboKeyCodes<4>>(KvKind::kTurbo),
+    coded_key_row<TurboKeyCodes<5>>(KvKind::kTurbo),
+    coded_key_row<TurboKeyCodes<8>>(KvKind::kTurbo),
 };
 constexpr ValueKernels kValueKernels[] = {
-    dense_values<DenseValues<float>>(KvKind::kDense),
-    dense_values<DenseValues<uint16_t>>(KvKind::kDense),
-    coded_values<AffineValues<4>>(KvKind::kAffine),
-    coded_values<AffineValues<8>>(KvKind::kAffine),
-    coded_values<TurboValues<2>>(KvKind::kTurbo),
-    coded_values<TurboValues<3>>(KvKind::kTurbo),
-    coded_values<TurboValues<4>>(KvKind::kTurbo),
-    coded_values<TurboValues<5>>(KvKind::kTurbo),
-    coded_values<TurboValues<8>>(KvKind::kTurbo),
+    dense_value_row<DenseValues<float>>(),
+    dense_value_row<DenseValues<uint16_t>>(),
+    coded_value_row<AffineValues<4>>(KvKind::kAffine),
+    coded_value_row<AffineValues<8>>(KvKind::kAffine),
+    coded_value_row<TurboValues<2>>(KvKind::kTurbo),
+    coded_value_row<TurboValues<3>>(KvKind::kTurbo),
+    coded_value_row<TurboValues<4>>(KvKind::kTurbo),
+    coded_value_row<TurboValues<5>>(KvKind::kTurbo),
+    coded_value_row<TurboValues<8>>(KvKind::kTurbo),
 };
 
 /// What stays the same over the blocks of a tile. Not copied: queries point into it.
@@ -450,9 +482,9 @@ struct AttendWork {
   int8_t codes[4][2 * kMaxHeadDim];
 };
 
-/// `count` queries against one block. All see the same keys [begin, end) of it.
+/// `count` queries against one block.
 inline void attend_block(const AttendWork& work, Ahead& ahead, int64_t block, int first, int count,
-                         int begin, int end) {
+                         const VisibleKeys& keys) {
   const AttendTile& t = work.tile;
   const KvHead head{work.places, t.blocks[block] + t.kv_head * work.places.head_bytes};
   ahead.begin_block(block);
@@ -466,8 +498,8 @@ inline void attend_block(const AttendWork& work, Ahead& ahead, int64_t block, in
   }
   work.keys->scores[count - 1](head, work.queries + first, scores, ahead);
   ahead.advance(work.places.head_bytes - work.places.scales_at);
-  kSoftmaxSteps[count - 1](scores, begin, end, states, corrections);
-  work.values->sum[count - 1](head, {begin, end, scores, corrections, nullptr, outputs}, ahead);
+  kSoftmaxSteps[count - 1](scores, keys, states, corrections);
+  work.values->sum[count - 1](head, {keys, scores, corrections, outputs}, ahead);
 }
 
 inline AttendWork::AttendWork(const AttendTile& t) : tile(t), places(t.geometry) {
@@ -488,20 +520,21 @@ void attend(const AttendTile& t) {
   Ahead ahead(t, work.places);
   for (int64_t block = t.first_block; block < t.last_block; ++block) {
     const int64_t base = block * kBlockTokens;
-    int begin[4], end[4];
-    bool together = true;  // four queries at once only where all see the same keys of the block
+    VisibleKeys keys;
+    bool together = true;  // all queries at once where all see something of the block
     for (int i = 0; i < t.count; ++i) {
       const int64_t from = base < t.keep ? 0 : t.begin[i] - base;
-      begin[i] = static_cast<int>(std::clamp<int64_t>(from, 0, kBlockTokens));
-      end[i] = static_cast<int>(std::clamp<int64_t>(t.end[i] - base, 0, kBlockTokens));
-      together = together && begin[i] == begin[0] && end[i] == end[0];
+      keys.begin[i] = static_cast<int>(std::clamp<int64_t>(from, 0, kBlockTokens));
+      keys.end[i] = static_cast<int>(std::clamp<int64_t>(t.end[i] - base, 0, kBlockTokens));
+      together = together && keys.begin[i] < keys.end[i];
     }
     if (together) {
-      if (begin[0] < end[0]) attend_block(work, ahead, block, 0, t.count, begin[0], end[0]);
+      attend_block(work, ahead, block, 0, t.count, keys);
       continue;
     }
     for (int i = 0; i < t.count; ++i) {
-      if (begin[i] < end[i]) attend_block(work, ahead, block, i, 1, begin[i], end[i]);
+      if (keys.begin[i] >= keys.end[i]) continue;
+      attend_block(work, ahead, block, i, 1, {{keys.begin[i]}, {keys.end[i]}});
     }
   }
 }

@@ -11,14 +11,16 @@ namespace cohort::kernels::cpu {
 // cut into parts of 8, 4, 2 and 1 (6 = 4 + 2). A part of w bits takes w vectors, one part after the
 // other, and vector j of the codes is field j / w of the bytes of its vector j % w.
 
-constexpr int kTileRows = 16;  // lanes
-constexpr int kGroup = 32;     // inputs
+constexpr int kTileRows = 16;  // lanes: the outputs of a tile of a matrix
+constexpr int kGroup = 32;     // inputs, which in a matrix share an activation scale
 constexpr size_t kCodeVector = 64;
 
 constexpr size_t code_vector_bytes(int bits) {
   return kCodeVector * static_cast<size_t>(bits);
 }
 
+/// Replaces one code; those that share its bytes stay.
+///   lane, input  in [0, kTileRows), [0, kGroup)
 inline void put_code(std::byte* vectors, int bits, int lane, int input, uint32_t code) {
   const int j = input / 4;
   std::byte* part = vectors + lane * 4 + input % 4;
@@ -34,6 +36,7 @@ inline void put_code(std::byte* vectors, int bits, int lane, int input, uint32_t
   }
 }
 
+/// The code that put_code stored.
 inline uint32_t get_code(const std::byte* vectors, int bits, int lane, int input) {
   const int j = input / 4;
   const std::byte* part = vectors + lane * 4 + input % 4;

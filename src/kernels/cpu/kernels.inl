@@ -100,7 +100,7 @@ void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
       I code = whole_codes(half[i], factor, limit);
       sum += sum_lanes(code);
       if (stands_out) {
-        const I high = divide128(add(code, set1_i(64)));
+        const I high = high_part(code);
         const I low = sub(code, times128(high));
         store_bytes(out.low_codes + at * kGroup + i * 16, low);
         out.low_sums[2 * at + i] = sum_lanes(low);
@@ -114,8 +114,6 @@ void quantize(const float* x, int n, ptrdiff_t row, const QuantizedRows& out) {
     out.stands_out[at] = stands_out;
   }
 }
-
-// ---- matmul ----
 
 // Sixteen scales of a group, or mins, and their factors if they have such.
 struct ScaleF32 {
@@ -149,6 +147,7 @@ struct CodesU {
   static constexpr int kLess = bits == 8 ? kDotLess : 0;
   static Codes vector(const std::byte* p, int j) {
     constexpr int kWidth = std::bit_floor(static_cast<unsigned>(bits)), kUpper = bits - kWidth;
+    static_assert(kUpper == 0 || std::has_single_bit(static_cast<unsigned>(kUpper)));
     const Codes codes = field<kWidth>(at(p, j % kWidth), j / kWidth);
     if constexpr (kUpper == 0) {
       return codes;
@@ -209,9 +208,9 @@ template <class C, int TB, int MB, class CodesOf>
   }
 }
 
-/// Asks for weights some KB behind those at p: processors look less far ahead by themselves. To the
-/// second level: the first waits for too few lines at a time.
 constexpr size_t kWeightsAhead = 8192;
+/// Asks for the weights so far behind those at p: processors look less far ahead by themselves. To
+/// the second level: the first waits for too few lines at a time.
 [[gnu::always_inline]] inline void prefetch_weights(const std::byte* p, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + kWeightsAhead + i, 0, 2);
 }
@@ -255,6 +254,21 @@ template <class C, int kParts, int kPart, int TB, int MB>
   }
 }
 
+/// The same with a copy of the sums, so that they need no memory where no row stands out.
+template <class C, int kParts, int kPart, int TB, int MB>
+[[gnu::always_inline]] inline void add_low_products_of(const std::byte* const* tiles,
+                                                       const QuantizedRows& x, ptrdiff_t at,
+                                                       int zero, I (&sums)[TB][MB]) {
+  I totals[TB][MB];
+  COHORT_EACH_TILE(t) {
+    COHORT_EACH_ROW(r) totals[t][r] = sums[t][r];
+  }
+  add_low_products<C, kParts, kPart>(tiles, x, at, zero, totals);
+  COHORT_EACH_TILE(t) {
+    COHORT_EACH_ROW(r) sums[t][r] = totals[t][r];
+  }
+}
+
 /// Rows [first, first + MB) of x, from `first_group` on, against TB tiles from `tile` on: exact
 /// integer sums per group, then fma over the groups in sequence, added to what `out` holds of the
 /// groups before.
@@ -293,21 +307,16 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
       F scales[TB];
       COHORT_EACH_TILE(t) scales[t] = S::read(p[t] + C::kBytes + part * S::kBytes, factors[t]);
       if (any<MB>(x.stands_out + at)) {
-        I totals[TB][MB];  // a copy, so that the sums need no memory where no row stands out
-        COHORT_EACH_TILE(t) {
-          COHORT_EACH_ROW(r) totals[t][r] = sums[t][r];
-        }
-        (part == 0 ? add_low_products<C, kParts, 0, TB, MB>
-                   : add_low_products<C, kParts, kParts - 1, TB, MB>)(p, x, at, zero, totals);
-        COHORT_EACH_TILE(t) {
-          COHORT_EACH_ROW(r) sums[t][r] = totals[t][r];
-        }
+        part == 0 ? add_low_products_of<C, kParts, 0>(p, x, at, zero, sums)
+                  : add_low_products_of<C, kParts, kParts - 1>(p, x, at, zero, sums);
       }
+      // Else the compiler keeps sums of two parts at once, in more registers than there are.
+      if constexpr (kParts * TB * MB > kMostSums) asm volatile("" ::: "memory");
       const auto add_scaled = [&](auto with_min) {  // at once, as acc lies in memory
         F mins[TB];
         COHORT_EACH_TILE(t) {
-          if constexpr (!with_min()) continue;
-          mins[t] = S::read(p[t] + C::kBytes + kParts * S::kBytes, factors[t] + kFactorVector);
+          const std::byte* min = p[t] + C::kBytes + kParts * S::kBytes;
+          if constexpr (with_min()) mins[t] = S::read(min, factors[t] + kFactorVector);
         }
         COHORT_EACH_ROW(r) {
           const F x_scale = set1(x.scales[at + r]);
@@ -318,7 +327,7 @@ void int_block(const PackedMatrix& m, int tile, const QuantizedRows& x, int firs
           }
         }
       };
-      if (kParts == 1 && has_min) {
+      if (kParts == 1 && has_min) {  // groups of 16 have none
         add_scaled(std::true_type{});
       } else {
         add_scaled(std::false_type{});
@@ -541,55 +550,8 @@ void matmul_f32(const PackedMatrix& m, TileSpan tiles, const float* x, ptrdiff_t
   });
 }
 
-// ---- elementwise ----
-
-inline F activate(Activation activation, F x) {
-  if (activation == Activation::kSilu) {
-    return div(x, add(set1(1), exp_lanes(sub(set1(0), x))));
-  }
-  // 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
-  const F cube = mul(mul(x, x), x);
-  const F u = mul(set1(0.797884561f), fma(set1(0.044715f), cube, x));
-  return div(x, add(set1(1), exp_lanes(mul(set1(-2), u))));
-}
-
-void gate(Activation activation, const float* gates, const float* up, int n, float* out) {
-  for (int i = 0; i < n; i += 16) {
-    const F g = activate(activation, load_part(gates + i, n - i));
-    store_part(out + i, mul(g, load_part(up + i, n - i)), n - i);
-  }
-}
-
-void rope(const float* x, const float* cos_sin, int half, float scale, float* out) {
-  for (int i = 0; i < half; i += 16) {
-    const int n = half - i;
-    const F a = load_part(x + i, n), b = load_part(x + half + i, n);
-    const F c = load_part(cos_sin + i, n), s = load_part(cos_sin + half + i, n);
-    store_part(out + i, mul(sub(mul(a, c), mul(b, s)), set1(scale)), n);
-    store_part(out + half + i, mul(add(mul(b, c), mul(a, s)), set1(scale)), n);
-  }
-}
-
-int64_t argmax(const float* x, int64_t n) {
-  F largest = set1(-std::numeric_limits<float>::infinity());
-  for (int64_t i = 0; i + 16 <= n; i += 16) largest = max(load(x + i), largest);  // NaN is skipped
-  float value = max_lanes(largest);
-  for (int64_t i = n / 16 * 16; i < n; ++i) value = x[i] > value ? x[i] : value;
-  for (int64_t i = 0; i < n; ++i) {
-    if (x[i] == value) return i;
-  }
-  return 0;
-}
-
-void exp_shifted(const float* x, float shift, float factor, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; i += 16) {
-    const int left = n - i < 16 ? static_cast<int>(n - i) : 16;
-    const F v = mul(sub(load_part(x + i, left), set1(shift)), set1(factor));
-    store_part(out + i, exp_lanes(v), left);
-  }
-}
-
 #include "kernels/cpu/attention.inl"
+#include "kernels/cpu/elementwise.inl"
 
 template <class By = ByLanes>
 constexpr Kernels table(const char* name) {

@@ -2,15 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
-#include <span>
 #include <string>
 
 namespace cohort::kernels::cpu {
 
 constexpr int kBlockTokens = 64;
-constexpr int kSharedSlots = 32;   // tokens of a block whose codes share bytes
+constexpr int kSharedSlots = 32;   // tokens of a block whose values' codes share bytes
 constexpr int kMaxHeadDim = 1024;  // attention keeps heads on the stack
 
 /// How many blocks hold the positions below `tokens`.
@@ -93,7 +91,7 @@ std::string refusal(const KvEncoding& encoding, int head_dim);
 
 /// Encodes one token of one head into its slot. Writing a slot again replaces it.
 ///   key, value  [head_dim]
-///   thread      one at a time for each kSharedSlots
+///   thread      one at a time for each kSharedSlots slots of a block
 void store_kv(const KvGeometry& geometry, std::byte* block, int kv_head, int slot, const float* key,
               const float* value);
 /// Makes an output of attention, in place, out of a weighted sum of what is stored for values.

@@ -90,8 +90,10 @@ inline I add(I x, I y) {
 inline I times128(I x) {
   return {_mm256_slli_epi32(x.a, 7), _mm256_slli_epi32(x.b, 7)};
 }
-inline I divide128(I x) {  // rounding down
-  return {_mm256_srai_epi32(x.a, 7), _mm256_srai_epi32(x.b, 7)};
+/// code = 128 * high_part(code) + low, |low| <= 64
+inline I high_part(I code) {
+  const I up = add(code, set1_i(64));
+  return {_mm256_srai_epi32(up.a, 7), _mm256_srai_epi32(up.b, 7)};
 }
 inline I sub(I x, I y) {
   return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
@@ -117,7 +119,7 @@ inline void store_bytes(int8_t* p, I x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
-/// Sixteen rows x four consecutive unsigned 8-bit codes.
+/// Sixteen lanes x four consecutive inputs, unsigned 8-bit codes.
 struct Codes {
   __m256i a, b;
 };

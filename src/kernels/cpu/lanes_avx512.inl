@@ -86,8 +86,9 @@ inline I add(I a, I b) {
 inline I times128(I a) {
   return {_mm512_slli_epi32(a.v, 7)};
 }
-inline I divide128(I a) {  // rounding down
-  return {_mm512_srai_epi32(a.v, 7)};
+/// code = 128 * high_part(code) + low, |low| <= 64
+inline I high_part(I code) {
+  return {_mm512_srai_epi32(_mm512_add_epi32(code.v, _mm512_set1_epi32(64)), 7)};
 }
 inline I sub(I a, I b) {
   return {_mm512_sub_epi32(a.v, b.v)};
@@ -106,7 +107,7 @@ inline void store_bytes(int8_t* p, I a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
 }
 
-/// Sixteen rows x four consecutive unsigned 8-bit codes.
+/// Sixteen lanes x four consecutive inputs, unsigned 8-bit codes.
 struct Codes {
   __m512i v;
 };

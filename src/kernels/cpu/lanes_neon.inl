@@ -100,8 +100,9 @@ inline I add(I a, I b) {
 inline I times128(I a) {
   return each<I>([&](int i) { return vshlq_n_s32(a.v[i], 7); });
 }
-inline I divide128(I a) {  // rounding down
-  return each<I>([&](int i) { return vshrq_n_s32(a.v[i], 7); });
+/// code = 128 * high_part(code) + low, |low| <= 64
+inline I high_part(I code) {
+  return each<I>([&](int i) { return vrshrq_n_s32(code.v[i], 7); });
 }
 inline I sub(I a, I b) {
   return each<I>([&](int i) { return vsubq_s32(a.v[i], b.v[i]); });
@@ -122,7 +123,7 @@ inline void store_bytes(int8_t* p, I a) {
   vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
 }
 
-/// Sixteen rows x four consecutive unsigned 8-bit codes.
+/// Sixteen lanes x four consecutive inputs, unsigned 8-bit codes.
 struct Codes {
   uint8x16_t v[4];
 };

@@ -110,9 +110,10 @@ inline I times128(I a) {
   for (int32_t& lane : a.v) lane *= 128;
   return a;
 }
-inline I divide128(I a) {  // rounding down
-  for (int32_t& lane : a.v) lane >>= 7;
-  return a;
+/// code = 128 * high_part(code) + low, |low| <= 64
+inline I high_part(I code) {
+  for (int32_t& lane : code.v) lane = (lane + 64) >> 7;
+  return code;
 }
 inline I sub(I a, I b) {
   for (int i = 0; i < 16; ++i) a.v[i] -= b.v[i];
@@ -136,7 +137,7 @@ inline void store_bytes(int8_t* p, I a) {
   for (int i = 0; i < 16; ++i) p[i] = static_cast<int8_t>(a.v[i]);
 }
 
-/// Sixteen rows x four consecutive unsigned 8-bit codes.
+/// Sixteen lanes x four consecutive inputs, unsigned 8-bit codes.
 struct Codes {
   uint8_t v[64];
 };

@@ -49,8 +49,6 @@ class WeightArena {
 enum class CodeType : uint8_t { kU4, kU6, kU8, kF32, kF16, kBF16 };
 enum class ScaleType : uint8_t { kF32, kF16, kBF16, kI8 };  // kI8: times an f16 factor
 
-// A tile has kTileRows outputs side by side, one SIMD lane each; kGroup inputs share an activation
-// scale.
 constexpr int code_bits(CodeType type) {  // of quantized ones
   return type == CodeType::kU4 ? 4 : type == CodeType::kU6 ? 6 : 8;
 }

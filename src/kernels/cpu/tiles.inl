@@ -15,7 +15,8 @@ struct ByTiles {
   template <class C, class S, int kParts>
   static void multiply(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x,
                        int first_group, int first, int count, float* out, ptrdiff_t stride) {
-    auto panel_by_tile = multiply_panel < C, S, kParts, C::kSigned || !C::kOpened > ;
+    constexpr bool kAsSigned = C::kSigned || !C::kOpened;
+    auto panel_by_tile = multiply_panel<C, S, kParts, kAsSigned>;
     if constexpr (C::kBits == 8 && !C::kOpened) {  // all bits may be needed
       if (m.layout.zero == 0) panel_by_tile = multiply_panel<C, S, kParts, false>;
     }

@@ -1,8 +1,9 @@
 // Products with whole numbers of 15 bits as two products of bytes. Part of a target, after lanes.
 //
-// Of 32 inputs the bytes `high` come first, then `low`: 128 * high + low.
+// Of 32 inputs the bytes `high` come first, then `low`: 128 * high + low, |low| <= 64.
 
 struct WideSum {
+  static constexpr int kSums = 2;  // of sixteen lanes
   I high, low;
 };
 inline WideSum wide_sum(int32_t start) {
@@ -17,7 +18,7 @@ inline WideSum wide_dot(WideSum sum, Codes c, const int8_t* x, int j) {
 }
 /// Stores sixteen codes from input `at` of x, 0 or 16, on.
 inline void store_wide(int8_t* x, int at, I codes) {
-  const I high = divide128(add(codes, set1_i(64)));
+  const I high = high_part(codes);
   store_bytes(x + at, high);
   store_bytes(x + kGroup + at, sub(codes, times128(high)));
 }

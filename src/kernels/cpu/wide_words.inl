@@ -4,6 +4,7 @@
 // Of four inputs the first and the third come first, as codes of even and of odd bytes are opened.
 
 struct WideSum {
+  static constexpr int kSums = 1;  // of sixteen lanes
   I sum;
 };
 inline WideSum wide_sum(int32_t start) {

@@ -12,8 +12,8 @@ inline F load_element(const std::byte* p) {
 template <class E>
 struct DenseKeys {
   static constexpr int kBits = 8 * sizeof(E);
-  static F read(const KvHead& head, int stream) {
-    return load_element<E>(head.data + static_cast<ptrdiff_t>(stream) * 16 * sizeof(E));
+  static F read(const KvHead& head, int vector) {
+    return load_element<E>(head.data + static_cast<ptrdiff_t>(vector) * 16 * sizeof(E));
   }
 };
 

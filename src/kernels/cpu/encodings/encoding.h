@@ -1,11 +1,15 @@
 #pragma once
 
 #include <bit>
+#include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/kv_block.h"
 #include "kernels/cpu/packed_matrix.h"
 
 namespace cohort::kernels::cpu {
+
+static_assert(kSharedSlots == kGroup && kBlockTokens % kGroup == 0);
 
 /// One kind of encoding; `kv_block.cpp` holds the table of them. `head` is a kv head of a block.
 struct EncodingKind {
@@ -59,9 +63,12 @@ inline uint16_t get_scale(const std::byte* at) {
 
 inline void put_key_codes(const KvGeometry& g, std::byte* head, int slot, int channel,
                           const uint8_t* codes, int count) {
-  for (int d = channel; d < channel + count; ++d) {
-    put_code(key_vectors(g, head, slot, d), g.encoding.key_bits, slot % 16, d % kGroup, *codes++);
-  }
+  const auto put = [&](auto bits) {  // a constant, so that bytes are only stored
+    for (int d = channel; d < channel + count; ++d) {
+      put_code(key_vectors(g, head, slot, d), bits, slot % 16, d % kGroup, *codes++);
+    }
+  };
+  g.encoding.key_bits == 8 ? put(std::integral_constant<int, 8>{}) : put(g.encoding.key_bits);
 }
 inline uint32_t key_code(const KvGeometry& g, const std::byte* head, int slot, int channel) {
   return get_code(key_vectors(g, head, slot, channel), g.encoding.key_bits, slot % 16,
@@ -69,10 +76,12 @@ inline uint32_t key_code(const KvGeometry& g, const std::byte* head, int slot, i
 }
 inline void put_value_codes(const KvGeometry& g, std::byte* head, int slot, int channel,
                             const uint8_t* codes, int count) {
-  for (int d = channel; d < channel + count; ++d) {
-    put_code(value_vectors(g, head, slot, d), g.encoding.value_bits, d % 16, slot % kGroup,
-             *codes++);
-  }
+  const auto put = [&](auto bits) {
+    for (int d = channel; d < channel + count; ++d) {
+      put_code(value_vectors(g, head, slot, d), bits, d % 16, slot % kGroup, *codes++);
+    }
+  };
+  g.encoding.value_bits == 8 ? put(std::integral_constant<int, 8>{}) : put(g.encoding.value_bits);
 }
 inline uint32_t value_code(const KvGeometry& g, const std::byte* head, int slot, int channel) {
   return get_code(value_vectors(g, head, slot, channel), g.encoding.value_bits, channel % 16,
