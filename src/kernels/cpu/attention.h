@@ -48,6 +48,7 @@ struct AttentionStep {
 ///   out       [tokens, heads * head_dim]
 ///   invariant softmax runs over the 64-key grid of absolute positions, 16 blocks a segment, and
 ///             segments merge in order: chunking, neighbours, threads and kernels change no bit
+///             (of a NaN, only that it is one)
 ///   thread    see Cpu
 ///   source    Milakov and Gimelshein, "Online normalizer calculation for softmax"
 void attention(Cpu& cpu, const AttentionStep& step, std::span<const AttentionRow> rows,
