@@ -61,14 +61,20 @@ inline uint16_t get_scale(const std::byte* at) {
   return bits;
 }
 
+/// Calls put(channel, bits, code) for the codes of `count` channels. Bytes, the most frequent ones,
+/// are so many bits at compile time, and then only stored.
+template <class Put>
+void put_codes(int bits, int channel, const uint8_t* codes, int count, Put put) {
+  const auto put_all = [&](auto width) {
+    for (int i = 0; i < count; ++i) put(channel + i, width, codes[i]);
+  };
+  bits == 8 ? put_all(std::integral_constant<int, 8>{}) : put_all(bits);
+}
 inline void put_key_codes(const KvGeometry& g, std::byte* head, int slot, int channel,
                           const uint8_t* codes, int count) {
-  const auto put = [&](auto bits) {  // a constant, so that bytes are only stored
-    for (int d = channel; d < channel + count; ++d) {
-      put_code(key_vectors(g, head, slot, d), bits, slot % 16, d % kGroup, *codes++);
-    }
-  };
-  g.encoding.key_bits == 8 ? put(std::integral_constant<int, 8>{}) : put(g.encoding.key_bits);
+  put_codes(g.encoding.key_bits, channel, codes, count, [&](int d, auto bits, uint8_t code) {
+    put_code(key_vectors(g, head, slot, d), bits, slot % 16, d % kGroup, code);
+  });
 }
 inline uint32_t key_code(const KvGeometry& g, const std::byte* head, int slot, int channel) {
   return get_code(key_vectors(g, head, slot, channel), g.encoding.key_bits, slot % 16,
@@ -76,12 +82,9 @@ inline uint32_t key_code(const KvGeometry& g, const std::byte* head, int slot, i
 }
 inline void put_value_codes(const KvGeometry& g, std::byte* head, int slot, int channel,
                             const uint8_t* codes, int count) {
-  const auto put = [&](auto bits) {
-    for (int d = channel; d < channel + count; ++d) {
-      put_code(value_vectors(g, head, slot, d), bits, d % 16, slot % kGroup, *codes++);
-    }
-  };
-  g.encoding.value_bits == 8 ? put(std::integral_constant<int, 8>{}) : put(g.encoding.value_bits);
+  put_codes(g.encoding.value_bits, channel, codes, count, [&](int d, auto bits, uint8_t code) {
+    put_code(value_vectors(g, head, slot, d), bits, d % 16, slot % kGroup, code);
+  });
 }
 inline uint32_t value_code(const KvGeometry& g, const std::byte* head, int slot, int channel) {
   return get_code(value_vectors(g, head, slot, channel), g.encoding.value_bits, channel % 16,
