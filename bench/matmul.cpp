@@ -50,7 +50,7 @@ class Matrices {
         arena_, cpu.pool(), shape.outputs, shape.inputs, format.layout,
         [&](int64_t row, int64_t group, kernels::cpu::DecodedGroup& out) {
           std::minstd_rand random(static_cast<unsigned>(row * 1000 + group + 1));
-          const unsigned codes = 1u << kernels::cpu::code_bits(format.layout.code);
+          const unsigned codes = 1u << format.layout.bits;
           for (uint8_t& code : out.codes) code = static_cast<uint8_t>(random() % codes);
           out.scale[0] = out.scale[1] = 0.01f;
           out.min = format.layout.has_min ? -0.05f : 0;

@@ -9,13 +9,12 @@
 namespace cohort::model {
 namespace {
 
-using kernels::cpu::CodeType;
 using kernels::cpu::DecodedGroup;
 using kernels::cpu::kGroup;
 using kernels::cpu::load_float;
+using kernels::cpu::NumberType;
 using kernels::cpu::PackedMatrix;
 using kernels::cpu::QuantLayout;
-using kernels::cpu::ScaleType;
 
 /// Where row `row` of the model stands in the file.
 int64_t stored_row(RowOrder order, int rows, int64_t row) {
@@ -25,22 +24,17 @@ int64_t stored_row(RowOrder order, int rows, int64_t row) {
   return head * dim + (at < half ? 2 * at : 2 * (at - half) + 1);
 }
 
-std::optional<CodeType> dense_type(TensorType type) {
+std::optional<NumberType> number_type(TensorType type) {
   switch (type) {
     case TensorType::kF32:
-      return CodeType::kF32;
+      return NumberType::kF32;
     case TensorType::kF16:
-      return CodeType::kF16;
+      return NumberType::kF16;
     case TensorType::kBF16:
-      return CodeType::kBF16;
+      return NumberType::kBF16;
     default:
       return std::nullopt;
   }
-}
-
-ScaleType scale_type(TensorType type) {
-  if (type == TensorType::kF16) return ScaleType::kF16;
-  return type == TensorType::kBF16 ? ScaleType::kBF16 : ScaleType::kF32;
 }
 
 /// Code `index` of a row packed `bits` wide, least significant bit first.
@@ -52,11 +46,7 @@ uint8_t code_at(const std::byte* row, int64_t index, int bits) {
 }
 
 QuantLayout affine_layout(const Quantization& q, const TensorView& scales) {
-  return {.code = q.bits <= 4   ? CodeType::kU4
-                  : q.bits <= 6 ? CodeType::kU6
-                                : CodeType::kU8,
-          .scale = scale_type(scales.type),
-          .has_min = true};
+  return {.bits = q.bits, .scale = *number_type(scales.type), .has_min = true};
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -113,7 +103,7 @@ PackedMatrix Weights::pack(const TensorView& tensor, int rows, int cols, RowOrde
   const auto row_at = [&tensor, row_bytes, rows, order](int64_t row) {
     return tensor.bytes.data() + stored_row(order, rows, row) * row_bytes;
   };
-  if (const auto type = dense_type(tensor.type)) {
+  if (const auto type = number_type(tensor.type)) {
     return kernels::cpu::pack_dense(store_.arena, cpu_.pool(), rows, cols, *type, row_at);
   }
   if (const auto* format = kernels::cpu::block_format(info(tensor.type).name)) {
@@ -160,15 +150,15 @@ PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols,
 const float* Weights::vector(const std::string& name, int size, float offset, RowOrder order) {
   const TensorView* view = take(name, {size});
   if (view == nullptr) return nullptr;
-  if (!dense_type(view->type)) {
+  const auto type = number_type(view->type);
+  if (!type) {
     wrong_.push_back(
         fmt::format("{} has type {}, must be F32, F16 or BF16", view->name, info(view->type).name));
     return nullptr;
   }
-  const ScaleType type = scale_type(view->type);
   std::vector<float>& out = store_.vectors.emplace_back(size);
   for (int i = 0; i < size; ++i) {
-    out[i] = load_float(type, view->bytes.data(), stored_row(order, size, i)) + offset;
+    out[i] = load_float(*type, view->bytes.data(), stored_row(order, size, i)) + offset;
   }
   return out.data();
 }
@@ -207,7 +197,7 @@ size_t packed_bytes(const Checkpoint& checkpoint) {
       const Quantization q = quantization_of(quantization, module, tensor, *scales, biases);
       matrix.cols = static_cast<int>(tensor.shape[1] * 32 / q.bits);
       matrix.layout = affine_layout(q, *scales);
-    } else if (const auto type = dense_type(tensor.type);
+    } else if (const auto type = number_type(tensor.type);
                type && !tensor.name.ends_with(".scales") && !tensor.name.ends_with(".biases")) {
       matrix.dense = true;
       matrix.element = *type;

@@ -30,11 +30,11 @@ cpu::PackedMatrix random_matrix(cpu::WeightArena& arena, cpu::Cpu& cpu, int rows
                                 bool quantized, uint32_t seed) {
   if (!quantized) {
     const auto values = random_floats(static_cast<size_t>(rows) * cols, seed, 0.1f);
-    return cpu::pack_dense(arena, cpu.pool(), rows, cols, cpu::CodeType::kF32, [&](int64_t row) {
+    return cpu::pack_dense(arena, cpu.pool(), rows, cols, cpu::NumberType::kF32, [&](int64_t row) {
       return reinterpret_cast<const std::byte*>(values.data() + row * cols);
     });
   }
-  const cpu::QuantLayout layout{cpu::CodeType::kU4, cpu::ScaleType::kF16, true, 0, 32};
+  const cpu::QuantLayout layout{4, cpu::NumberType::kF16, true, 0, 32};
   return cpu::pack_quantized(
       arena, cpu.pool(), rows, cols, layout, [&](int64_t row, int64_t g, cpu::DecodedGroup& out) {
         const auto bytes = random_bytes(32, seed + static_cast<uint32_t>(row * 977 + g));

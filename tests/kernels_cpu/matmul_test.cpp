@@ -119,7 +119,7 @@ TEST(Matmul, EpiloguesEqualTheirDefinition) {
   const auto x = random_floats(static_cast<size_t>(tokens) * hidden, 1);
   const auto residual = random_floats(static_cast<size_t>(tokens) * hidden, 2);
   const auto post = random_floats(hidden, 4);
-  const Sample gate_matrix = dense_sample(arena, cpu.pool(), CodeType::kF32, inner, hidden);
+  const Sample gate_matrix = dense_sample(arena, cpu.pool(), NumberType::kF32, inner, hidden);
   const Sample up = block_sample(arena, cpu.pool(), *block_format("Q8_0"), inner, hidden);
   const auto plain = [&](const PackedMatrix& m, const float* in) {
     std::vector<float> out(static_cast<size_t>(tokens) * m.rows);
@@ -145,7 +145,7 @@ TEST(Matmul, EpiloguesEqualTheirDefinition) {
       EXPECT_NEAR(out[i], want * u[i], 2e-6 * (1 + std::abs(want * u[i])));
     }
   }
-  const Sample square = dense_sample(arena, cpu.pool(), CodeType::kBF16, hidden, hidden);
+  const Sample square = dense_sample(arena, cpu.pool(), NumberType::kBF16, hidden, hidden);
   const auto y = plain(square.matrix, x.data());
   for (const float* post_norm : {static_cast<const float*>(nullptr), post.data()}) {
     std::vector<float> out(y.size());

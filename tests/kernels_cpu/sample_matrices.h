@@ -45,19 +45,19 @@ inline Sample block_sample(WeightArena& arena, ThreadPool& pool, const BlockForm
                          })};
 }
 
-inline Sample dense_sample(WeightArena& arena, ThreadPool& pool, CodeType type, int rows,
+inline Sample dense_sample(WeightArena& arena, ThreadPool& pool, NumberType type, int rows,
                            int cols) {
   const auto values = test::random_floats(static_cast<size_t>(rows) * cols, 11, 0.05f);
-  std::vector<std::byte> bytes(values.size() * dense_bytes(type));
+  std::vector<std::byte> bytes(values.size() * number_bytes(type));
   for (size_t i = 0; i < values.size(); ++i) {
     uint32_t wide;
     std::memcpy(&wide, &values[i], 4);
     const auto bits =
-        type == CodeType::kF16 ? f32_to_f16(values[i]) : static_cast<uint16_t>(wide >> 16);
-    if (type == CodeType::kF32) std::memcpy(&bytes[i * 4], &values[i], 4);
-    if (type != CodeType::kF32) std::memcpy(&bytes[i * 2], &bits, 2);
+        type == NumberType::kF16 ? f32_to_f16(values[i]) : static_cast<uint16_t>(wide >> 16);
+    if (type == NumberType::kF32) std::memcpy(&bytes[i * 4], &values[i], 4);
+    if (type != NumberType::kF32) std::memcpy(&bytes[i * 2], &bits, 2);
   }
-  const size_t row_bytes = static_cast<size_t>(cols) * dense_bytes(type);
+  const size_t row_bytes = static_cast<size_t>(cols) * number_bytes(type);
   return {"dense", pack_dense(arena, pool, rows, cols, type,
                               [&](int64_t row) { return bytes.data() + row * row_bytes; })};
 }
@@ -67,13 +67,13 @@ inline std::vector<Sample> samples(WeightArena& arena, ThreadPool& pool, int row
   std::vector<Sample> out;
   for (const BlockFormat& format : block_formats())
     out.push_back(block_sample(arena, pool, format, rows, cols));
-  for (CodeType type : {CodeType::kF32, CodeType::kF16, CodeType::kBF16}) {
+  for (NumberType type : {NumberType::kF32, NumberType::kF16, NumberType::kBF16}) {
     out.push_back(dense_sample(arena, pool, type, rows, cols));
   }
-  for (ScaleType scale : {ScaleType::kF32, ScaleType::kBF16}) {
-    for (const CodeType code : {CodeType::kU4, CodeType::kU6, CodeType::kU8}) {
-      const int codes = 1 << code_bits(code);
-      const QuantLayout layout{code, scale, true, 0, 32};
+  for (NumberType scale : {NumberType::kF32, NumberType::kBF16}) {
+    for (const int bits : {2, 3, 4, 5, 6, 8}) {
+      const int codes = 1 << bits;
+      const QuantLayout layout{bits, scale, true, 0, 32};
       out.push_back({"affine", pack_quantized(arena, pool, rows, cols, layout,
                                               [=](int64_t row, int64_t g, DecodedGroup& group) {
                                                 const auto bytes = test::random_bytes(

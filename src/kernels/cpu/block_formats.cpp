@@ -130,21 +130,18 @@ void decode_q6_k(const std::byte* row, int64_t group, DecodedGroup& out) {
   set_factors(out, half_at(b + 208), 0);
 }
 
-constexpr auto kU4 = CodeType::kU4;
-constexpr auto kU6 = CodeType::kU6;
-constexpr auto kU8 = CodeType::kU8;
-constexpr auto kF16 = ScaleType::kF16;
-constexpr auto kI8 = ScaleType::kI8;
+constexpr auto kF16 = NumberType::kF16;
+constexpr auto kI8 = NumberType::kI8;
 
 constexpr std::array kFormats{
-    BlockFormat{"Q4_0", 32, 18, {kU4, kF16, false, 8, 32}, decode_q4_0},
-    BlockFormat{"Q4_1", 32, 20, {kU4, kF16, true, 0, 32}, decode_q4_1},
-    BlockFormat{"Q5_0", 32, 22, {kU6, kF16, false, 16, 32}, decode_q5_0},
-    BlockFormat{"Q5_1", 32, 24, {kU6, kF16, true, 0, 32}, decode_q5_1},
-    BlockFormat{"Q8_0", 32, 34, {kU8, kF16, false, 128, 32}, decode_q8_0},
-    BlockFormat{"Q4_K", 256, 144, {kU4, kI8, true, 0, 32}, decode_q4_k},
-    BlockFormat{"Q5_K", 256, 176, {kU6, kI8, true, 0, 32}, decode_q5_k},
-    BlockFormat{"Q6_K", 256, 210, {kU6, kI8, false, 32, 16}, decode_q6_k},
+    BlockFormat{"Q4_0", 32, 18, {4, kF16, false, 8, 32}, decode_q4_0},
+    BlockFormat{"Q4_1", 32, 20, {4, kF16, true, 0, 32}, decode_q4_1},
+    BlockFormat{"Q5_0", 32, 22, {5, kF16, false, 16, 32}, decode_q5_0},
+    BlockFormat{"Q5_1", 32, 24, {5, kF16, true, 0, 32}, decode_q5_1},
+    BlockFormat{"Q8_0", 32, 34, {8, kF16, false, 128, 32}, decode_q8_0},
+    BlockFormat{"Q4_K", 256, 144, {4, kI8, true, 0, 32}, decode_q4_k},
+    BlockFormat{"Q5_K", 256, 176, {5, kI8, true, 0, 32}, decode_q5_k},
+    BlockFormat{"Q6_K", 256, 210, {6, kI8, false, 32, 16}, decode_q6_k},
 };
 
 }  // namespace

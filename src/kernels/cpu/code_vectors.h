@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace cohort::kernels::cpu {
 
@@ -17,6 +18,26 @@ constexpr size_t kCodeVector = 64;
 
 constexpr size_t code_vector_bytes(int bits) {
   return kCodeVector * static_cast<size_t>(bits);
+}
+
+/// Calls use(bits) with the bits of a matrix's codes known at compile time.
+///   bits  2, 3, 4, 5, 6 or 8
+template <class Use>
+void with_code_bits(int bits, Use use) {
+  switch (bits) {
+    case 2:
+      return use(std::integral_constant<int, 2>{});
+    case 3:
+      return use(std::integral_constant<int, 3>{});
+    case 4:
+      return use(std::integral_constant<int, 4>{});
+    case 5:
+      return use(std::integral_constant<int, 5>{});
+    case 6:
+      return use(std::integral_constant<int, 6>{});
+    default:
+      return use(std::integral_constant<int, 8>{});
+  }
 }
 
 /// Replaces one code; those that share its bytes stay.

@@ -367,19 +367,18 @@ void with_layout(const PackedMatrix& m, Run run) {
   constexpr std::integral_constant<int, 2> kHalves;
   if (m.layout.group == 16) return run(CodesU<6>{}, ScaleI8{}, kHalves);
   const auto with_scale = [&](auto scale) {
-    if (m.layout.code == CodeType::kU6) return run(CodesU<6>{}, scale, kWhole);
-    if (m.layout.code == CodeType::kU8) return run(CodesU<8>{}, scale, kWhole);
-    run(CodesU<4>{}, scale, kWhole);
+    with_code_bits(m.layout.bits, [&](auto bits) { run(CodesU<bits()>{}, scale, kWhole); });
   };
   switch (m.layout.scale) {
-    case ScaleType::kF32:
+    case NumberType::kF32:
       return with_scale(ScaleF32{});
-    case ScaleType::kF16:
+    case NumberType::kF16:
       return with_scale(ScaleF16{});
-    case ScaleType::kBF16:
+    case NumberType::kBF16:
       return with_scale(ScaleBF16{});
-    case ScaleType::kI8:
-      return with_scale(ScaleI8{});
+    case NumberType::kI8:
+      if (m.layout.bits == 5) return run(CodesU<5>{}, ScaleI8{}, kWhole);
+      return run(CodesU<4>{}, ScaleI8{}, kWhole);
   }
 }
 
@@ -446,7 +445,7 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
     using S = decltype(scale);
     constexpr bool kByte = C::kBits == 8;  // of which all bits may be needed
     const int less = By::kSigned ? m.layout.zero : 0;
-    const bool cheap_as_is = kByte && !std::is_same_v<S, ScaleI8> && less == 0;
+    const bool cheap_as_is = kByte && less == 0;
     if (cheap_as_is || count < By::kRowsToOpen) {
       return By::template multiply<C, S, parts()>(m, tiles, x, 0, first, count, out, stride);
     }
@@ -454,8 +453,8 @@ void matmul_int(const PackedMatrix& m, TileSpan tiles, const QuantizedRows& x, i
     alignas(64)
         std::byte room[kMostTiles * By::kGroupsToOpen * (CodesU<8>::kBytes + 3 * ScaleF32::kBytes)];
     PackedMatrix opened{.rows = kMostTiles * kTileRows, .layout = m.layout, .data = room};
-    opened.layout.code = CodeType::kU8;
-    opened.layout.scale = ScaleType::kF32;
+    opened.layout.bits = 8;
+    opened.layout.scale = NumberType::kF32;
     opened.layout.zero -= less;
     auto multiply = By::template multiply<OpenedU8, ScaleF32, parts()>;
     if constexpr (By::kSigned) {
@@ -522,9 +521,9 @@ void dense_block(const PackedMatrix& m, int tile, const float* x, ptrdiff_t x_st
 template <class Run>
 void with_element(const PackedMatrix& m, Run run) {
   switch (m.element) {
-    case CodeType::kF16:
+    case NumberType::kF16:
       return run(ScaleF16{});
-    case CodeType::kBF16:
+    case NumberType::kBF16:
       return run(ScaleBF16{});
     default:
       return run(ScaleF32{});

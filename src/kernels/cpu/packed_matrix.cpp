@@ -19,37 +19,31 @@ constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kSlabBytes = size_t{32} << 20;
 
 /// Stores sixteen scales (or mins) after the codes of a group.
-void store_scales(ScaleType type, const float* values, std::byte* out) {
+void store_scales(NumberType type, const float* values, std::byte* out) {
   for (int lane = 0; lane < kTileRows; ++lane) {
-    if (type == ScaleType::kF32) {
+    if (type == NumberType::kF32) {
       std::memcpy(out + lane * 4, values + lane, 4);
       continue;
     }
-    if (type == ScaleType::kI8) {
+    if (type == NumberType::kI8) {
       out[lane] = static_cast<std::byte>(static_cast<int8_t>(values[lane]));
       continue;
     }
     const uint16_t bits =
-        type == ScaleType::kF16 ? f32_to_f16(values[lane]) : f32_to_bf16(values[lane]);
+        type == NumberType::kF16 ? f32_to_f16(values[lane]) : f32_to_bf16(values[lane]);
     std::memcpy(out + lane * 2, &bits, 2);
-  }
-}
-
-template <int bits>
-void store_codes(const DecodedGroup* rows, std::byte* out) {
-  for (int lane = 0; lane < kTileRows; ++lane) {
-    for (int k = 0; k < kGroup; ++k) put_code(out, bits, lane, k, rows[lane].codes[k]);
   }
 }
 
 /// Interleaves sixteen decoded rows of one group into memory of the arena.
 void store_group(const PackedMatrix& m, const DecodedGroup* rows, std::byte* out) {
   const QuantLayout& layout = m.layout;
-  const auto store_codes_of = layout.code == CodeType::kU4   ? store_codes<4>
-                              : layout.code == CodeType::kU6 ? store_codes<6>
-                                                             : store_codes<8>;
-  store_codes_of(rows, out);
-  const size_t vector_bytes = kTileRows * scale_bytes(layout.scale);
+  with_code_bits(layout.bits, [&](auto bits) {
+    for (int lane = 0; lane < kTileRows; ++lane) {
+      for (int k = 0; k < kGroup; ++k) put_code(out, bits, lane, k, rows[lane].codes[k]);
+    }
+  });
+  const size_t vector_bytes = kTileRows * number_bytes(layout.scale);
   std::byte* next = out + m.code_bytes();
   float values[kTileRows];
   for (int part = 0; part < kGroup / layout.group; ++part, next += vector_bytes) {
@@ -65,10 +59,10 @@ void store_group(const PackedMatrix& m, const DecodedGroup* rows, std::byte* out
 void store_factors(const PackedMatrix& m, const DecodedGroup* rows, std::byte* out) {
   float values[kTileRows];
   for (int lane = 0; lane < kTileRows; ++lane) values[lane] = rows[lane].factor;
-  store_scales(ScaleType::kF16, values, out);
+  store_scales(NumberType::kF16, values, out);
   if (!m.layout.has_min) return;
   for (int lane = 0; lane < kTileRows; ++lane) values[lane] = rows[lane].min_factor;
-  store_scales(ScaleType::kF16, values, out + kFactorVector);
+  store_scales(NumberType::kF16, values, out + kFactorVector);
 }
 
 DecodedGroup empty_group(const QuantLayout& layout) {
@@ -152,11 +146,11 @@ PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int 
   return matrix;
 }
 
-PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols, CodeType element,
-                        const std::function<const std::byte*(int64_t)>& row) {
+PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols,
+                        NumberType element, const std::function<const std::byte*(int64_t)>& row) {
   PackedMatrix matrix{.rows = rows, .cols = cols, .dense = true, .element = element};
   matrix.data = arena.take(matrix.total_bytes());
-  const size_t bytes = dense_bytes(element);
+  const size_t bytes = number_bytes(element);
   pool.parallel_for(static_cast<size_t>(matrix.tiles()), [&](size_t tile) {
     std::byte* out = matrix.data + tile * matrix.tile_bytes();
     for (int lane = 0; lane < kTileRows; ++lane) {
@@ -176,45 +170,42 @@ void PackedMatrix::unpack_row(int index, float* out) const {
   const int lane = index % kTileRows;
   const std::byte* p = tile(index / kTileRows);
   if (dense) {
-    const auto scale = element == CodeType::kF32   ? ScaleType::kF32
-                       : element == CodeType::kF16 ? ScaleType::kF16
-                                                   : ScaleType::kBF16;
-    for (int k = 0; k < cols; ++k, p += kTileRows * dense_bytes(element)) {
-      out[k] = load_float(scale, p, lane);
+    for (int k = 0; k < cols; ++k, p += kTileRows * number_bytes(element)) {
+      out[k] = load_float(element, p, lane);
     }
     return;
   }
   const std::byte* const start = p;
-  const size_t vector_bytes = kTileRows * scale_bytes(layout.scale);
+  const size_t vector_bytes = kTileRows * number_bytes(layout.scale);
   const int parts = kGroup / layout.group;
   for (int g = 0; g < groups(); ++g, p += group_bytes()) {
     // The scale of a part, or the min behind the last one.
     const auto scale_at = [&](int part) {
       const float value = load_float(layout.scale, p + code_bytes() + part * vector_bytes, lane);
-      if (layout.scale != ScaleType::kI8) return value;
+      if (layout.scale != NumberType::kI8) return value;
       const std::byte* factors = start + factors_at(g) + (part < parts ? 0 : kFactorVector);
-      return value * load_float(ScaleType::kF16, factors, lane);
+      return value * load_float(NumberType::kF16, factors, lane);
     };
     const float scales[] = {scale_at(0), scale_at(parts - 1)};
     const float min = layout.has_min ? scale_at(parts) : 0.0f;
     for (int k = 0; k < kGroup && g * kGroup + k < cols; ++k) {
-      const auto code = static_cast<int>(get_code(p, code_bits(layout.code), lane, k));
+      const auto code = static_cast<int>(get_code(p, layout.bits, lane, k));
       out[g * kGroup + k] =
           std::fma(scales[k / layout.group], static_cast<float>(code - layout.zero), min);
     }
   }
 }
 
-float load_float(ScaleType type, const std::byte* data, int64_t index) {
-  if (type == ScaleType::kF32) {
+float load_float(NumberType type, const std::byte* data, int64_t index) {
+  if (type == NumberType::kF32) {
     float value;
     std::memcpy(&value, data + index * 4, 4);
     return value;
   }
-  if (type == ScaleType::kI8) return static_cast<float>(static_cast<int8_t>(data[index]));
+  if (type == NumberType::kI8) return static_cast<float>(static_cast<int8_t>(data[index]));
   uint16_t bits;
   std::memcpy(&bits, data + index * 2, 2);
-  return type == ScaleType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+  return type == NumberType::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
 float f16_to_f32(uint16_t bits) {

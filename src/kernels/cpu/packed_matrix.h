@@ -46,17 +46,11 @@ class WeightArena {
   size_t used_bytes_ = 0;
 };
 
-enum class CodeType : uint8_t { kU4, kU6, kU8, kF32, kF16, kBF16 };
-enum class ScaleType : uint8_t { kF32, kF16, kBF16, kI8 };  // kI8: times an f16 factor
+/// Of dense weights and of scales; kI8 of scales only, times an f16 factor.
+enum class NumberType : uint8_t { kF32, kF16, kBF16, kI8 };
 
-constexpr int code_bits(CodeType type) {  // of quantized ones
-  return type == CodeType::kU4 ? 4 : type == CodeType::kU6 ? 6 : 8;
-}
-constexpr size_t dense_bytes(CodeType type) {
-  return type == CodeType::kF32 ? 4 : 2;
-}
-constexpr size_t scale_bytes(ScaleType type) {
-  return type == ScaleType::kF32 ? 4 : type == ScaleType::kI8 ? 1 : 2;
+constexpr size_t number_bytes(NumberType type) {
+  return type == NumberType::kF32 ? 4 : type == NumberType::kI8 ? 1 : 2;
 }
 constexpr int kFactorGroups = 8;  // share a factor of their scales and one of their mins
 constexpr size_t kFactorVector = kTileRows * 2;  // bytes: those of scales, then those of mins
@@ -64,11 +58,11 @@ constexpr size_t kFactorVector = kTileRows * 2;  // bytes: those of scales, then
 /// How a quantized matrix is stored: weight = scale * (code - zero) + min, scale and min per
 /// `group` inputs.
 struct QuantLayout {
-  CodeType code = CodeType::kU4;  // kU4, kU6 or kU8, whichever is wide enough
-  ScaleType scale = ScaleType::kF16;
+  int bits = 4;  // of a code: 2, 3, 4, 5, 6 or 8; with scales of kI8 4 or 5, or 6 in groups of 16
+  NumberType scale = NumberType::kF16;
   bool has_min = false;
   int zero = 0;    // 0, or so much that a code less it is a signed byte
-  int group = 32;  // or 16, of kU6 with scales of kI8 and no min
+  int group = 32;  // or 16, of scales of kI8 and no min
 };
 
 /// A weight matrix in the one layout that the CPU kernels read.
@@ -82,23 +76,23 @@ struct PackedMatrix {
   int rows = 0;  // outputs
   int cols = 0;  // inputs
   bool dense = false;
-  QuantLayout layout;                 // quantized only
-  CodeType element = CodeType::kF32;  // dense only
-  std::byte* data = nullptr;          // in the arena
+  QuantLayout layout;                     // quantized only
+  NumberType element = NumberType::kF32;  // dense only
+  std::byte* data = nullptr;              // in the arena
 
   int tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int groups() const { return (cols + kGroup - 1) / kGroup; }
-  size_t code_bytes() const { return code_vector_bytes(code_bits(layout.code)); }
+  size_t code_bytes() const { return code_vector_bytes(layout.bits); }
   size_t group_bytes() const {
     const size_t vectors = static_cast<size_t>(kGroup / layout.group) + (layout.has_min ? 1 : 0);
-    return code_bytes() + vectors * kTileRows * scale_bytes(layout.scale);
+    return code_bytes() + vectors * kTileRows * number_bytes(layout.scale);
   }
   size_t factor_bytes() const {
-    return layout.scale != ScaleType::kI8 ? 0 : (layout.has_min ? 2 : 1) * kFactorVector;
+    return layout.scale != NumberType::kI8 ? 0 : (layout.has_min ? 2 : 1) * kFactorVector;
   }
   size_t total_bytes() const { return static_cast<size_t>(tiles()) * tile_bytes(); }
   size_t tile_bytes() const {
-    return dense ? static_cast<size_t>(cols) * kTileRows * dense_bytes(element)
+    return dense ? static_cast<size_t>(cols) * kTileRows * number_bytes(element)
                  : factors_at(groups() + kFactorGroups - 1);
   }
   const std::byte* tile(int index) const { return data + index * tile_bytes(); }
@@ -129,8 +123,8 @@ using GroupDecoder = std::function<void(int64_t row, int64_t group, DecodedGroup
 PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int cols,
                             const QuantLayout& layout, const GroupDecoder& decode);
 /// `row(i)` returns the first of cols elements of type `element` (any alignment).
-PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols, CodeType element,
-                        const std::function<const std::byte*(int64_t)>& row);
+PackedMatrix pack_dense(WeightArena& arena, ThreadPool& pool, int rows, int cols,
+                        NumberType element, const std::function<const std::byte*(int64_t)>& row);
 
 /// A GGUF block format: how its blocks become groups of a packed matrix.
 struct BlockFormat {
@@ -161,6 +155,6 @@ inline uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 /// Element `index` of an array of this type; any alignment.
-float load_float(ScaleType type, const std::byte* data, int64_t index);
+float load_float(NumberType type, const std::byte* data, int64_t index);
 
 }  // namespace cohort::kernels::cpu

@@ -37,7 +37,7 @@ void store(const KvGeometry& g, std::byte* head, int slot, const float* key, con
 }
 
 void load(const KvGeometry& g, const std::byte* head, int slot, float* key, float* value) {
-  const auto element = g.encoding.key_bits == 16 ? ScaleType::kBF16 : ScaleType::kF32;
+  const auto element = g.encoding.key_bits == 16 ? NumberType::kBF16 : NumberType::kF32;
   for (int d = 0; d < g.head_dim; ++d) {
     key[d] = load_float(element, dense_keys(g, head, slot, d), slot % 16);
     value[d] = load_float(element, value_row(g, head, slot), d);
