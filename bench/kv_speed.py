@@ -31,6 +31,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     schemes = args.schemes.split(",")
+    if "off" not in schemes:  # what the others are compared with
+        schemes.insert(0, "off")
     print("| context | --kv-quant | decode tok/s | ratio to off |")
     print("| ---: | --- | ---: | ---: |")
     for depth in map(int, args.depths.split(",")):

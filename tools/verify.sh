@@ -49,7 +49,13 @@ fuzz() {
 }
 
 sanitized_clients() {
+  cmake --preset dev && cmake --build build/dev --target cohort || return 1
   COHORT_BINARY=$PWD/build/dev/cohort "$python" -m pytest tests/client -q
+}
+
+# with_release COMMAND...: of the release build as the sources are now
+with_release() {
+  make build && "$@"
 }
 
 mkdir -p build docs
@@ -68,15 +74,15 @@ step "address and undefined sanitizers" configure_and_test dev
 step "thread sanitizer" configure_and_test tsan
 step "kernels for ARM" make arm
 step "clients of the sanitized server" sanitized_clients
-step "random crowds" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/model_tests \
+step "random crowds" with_release env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/model_tests \
   --gtest_filter='*KvInvariance*'
-step "random schedules" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/engine_plan_tests \
+step "random schedules" with_release env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/engine_plan_tests \
   --gtest_filter='Loop.*'
-step "kills" env COHORT_TEST_ROUNDS="${ROUNDS:-40}" "$python" -m pytest tests/client/test_ssd_cache.py -q -k kills
+step "kills" with_release env COHORT_TEST_ROUNDS="${ROUNDS:-40}" "$python" -m pytest tests/client/test_ssd_cache.py -q -k kills
 step "fuzzing" fuzz "${FUZZ_S:-300}"
-step "soak" "$python" tools/soak.py --requests "${SOAK:-1000}"
-step "soak with little memory" "$python" tools/soak.py --requests "${SOAK:-1000}" --kv-memory-mb 48 \
-  --prompt-max 200 --tokens-max 1000
+step "soak" with_release "$python" tools/soak.py --requests "${SOAK:-1000}"
+step "soak with little memory" with_release "$python" tools/soak.py --requests "${SOAK:-1000}" \
+  --kv-memory-mb 48 --prompt-max 200 --tokens-max 1000
 step "package" make dist
 if [ $ran -lt ${#chosen[@]} ]; then
   echo "verify: of ${#chosen[@]} names only $ran are of a check" >&2

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/bit_stream.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "model/model.h"
@@ -35,14 +36,6 @@ std::optional<NumberType> number_type(TensorType type) {
     default:
       return std::nullopt;
   }
-}
-
-/// Code `index` of a row packed `bits` wide, least significant bit first.
-uint8_t code_at(const std::byte* row, int64_t index, int bits) {
-  const int64_t bit = index * bits;
-  unsigned word = std::to_integer<unsigned>(row[bit / 8]);
-  if (bit % 8 + bits > 8) word |= std::to_integer<unsigned>(row[bit / 8 + 1]) << 8;
-  return static_cast<uint8_t>((word >> (bit % 8)) & ((1u << bits) - 1));
 }
 
 QuantLayout affine_layout(const Quantization& q, const TensorView& scales) {
@@ -137,7 +130,8 @@ PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols,
         const int64_t at = stored_row(order, rows, row);
         const std::byte* codes = weight->bytes.data() + at * weight_row;
         for (int64_t i = 0; i < kGroup; ++i) {
-          out.codes[i] = code_at(codes, group * kGroup + i, q.bits);
+          out.codes[i] = static_cast<uint8_t>(
+              read_bits(codes, static_cast<size_t>(group * kGroup + i), q.bits));
         }
         const int64_t g = at * groups + group * kGroup / q.group_size;
         out.scale[0] = out.scale[1] = load_float(layout.scale, scales->bytes.data(), g);

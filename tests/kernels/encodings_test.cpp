@@ -8,6 +8,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "base/bit_stream.h"
 #include "kernels/cpu/encodings/affine.h"
 #include "kernels/cpu/encodings/encoding.h"
 #include "kernels/cpu/encodings/turboquant.h"
@@ -159,7 +160,7 @@ TEST(TurboQuant, CodesScalesAndDecodedValuesEqualTheGoldens) {
             reinterpret_cast<const std::byte*>(packed.data()) + row * g.value_row_bytes();
         for (int d = 0; d < dim; ++d) {
           ASSERT_EQ(value_code(g, head, kFirstSlot + row % kTokens, d),
-                    read_bits(bytes, static_cast<size_t>(d) * v_bits, v_bits));
+                    read_bits(bytes, static_cast<size_t>(d), v_bits));
         }
       }
       const Decoded back = decoded(g, block);
@@ -249,7 +250,7 @@ TEST(Affine, CodesScalesAndBiasesEqualMlx) {
           const auto same_codes = [&](const std::vector<uint32_t>& words) {
             const auto* bytes = reinterpret_cast<const std::byte*>(words.data()) + group * 8 * bits;
             for (int i = 0; i < 64; ++i) {
-              ASSERT_EQ(read_bits(bytes, static_cast<size_t>(i) * bits, bits), codes[i]);
+              ASSERT_EQ(read_bits(bytes, static_cast<size_t>(i), bits), codes[i]);
             }
           };
           AffineGroup g = affine_group(x.data() + group * 64, 64, bits);

@@ -62,11 +62,11 @@ TEST(ThreadPool, AWorkerTakesItsShareInOrderAndThenHelps) {
   EXPECT_EQ(items[std::this_thread::get_id()], (std::vector<size_t>{0, 1, 2, 3, 4, 6, 7, 8, 9}));
 }
 
+using Clock = std::chrono::steady_clock;
+
 // As if something else had taken the worker's core in the middle of an item, for longer than the
 // caller's took, however late both began.
-TEST(ThreadPool, AWorkerThatKeptTheCallerWaitingSitsOut) {
-  using Clock = std::chrono::steady_clock;
-  ThreadPool pool(2);
+void keep_the_caller_waiting(ThreadPool& pool) {
   const auto caller = std::this_thread::get_id();
   const auto begin = Clock::now();
   std::atomic<int> here = 0;
@@ -80,6 +80,12 @@ TEST(ThreadPool, AWorkerThatKeptTheCallerWaitingSitsOut) {
       std::this_thread::sleep_for(3 * callers_item.load() + std::chrono::milliseconds(20));
     }
   });
+}
+
+TEST(ThreadPool, AWorkerThatKeptTheCallerWaitingSitsOut) {
+  ThreadPool pool(2);
+  const auto caller = std::this_thread::get_id();
+  keep_the_caller_waiting(pool);
   std::atomic<int> by_worker = 0;
   const auto start = Clock::now();
   const auto loop = [&] {
@@ -93,6 +99,25 @@ TEST(ThreadPool, AWorkerThatKeptTheCallerWaitingSitsOut) {
     EXPECT_EQ(by_worker.load(), 0);
   }
   while (by_worker == 0) loop();  // it comes back
+}
+
+TEST(ThreadPool, AWorkerHasSatOutWhenNothingRanMeanwhile) {
+  ThreadPool pool(2);
+  bool at_once = false;
+  for (int trial = 0; trial < 5 && !at_once; ++trial) {  // the machine may be busy
+    keep_the_caller_waiting(pool);
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    const auto start = Clock::now();
+    std::atomic<int> here = 0;
+    pool.parallel_for(2, [&](size_t) {
+      ++here;
+      while (here < 2 && Clock::now() - start < std::chrono::milliseconds(40)) {
+        std::this_thread::yield();
+      }
+    });
+    at_once = Clock::now() - start < std::chrono::milliseconds(40);
+  }
+  EXPECT_TRUE(at_once);
 }
 
 }  // namespace

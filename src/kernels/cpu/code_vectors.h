@@ -50,8 +50,8 @@ inline void put_code(std::byte* vectors, int bits, int lane, int input, uint32_t
     std::byte& byte = part[j % width * kCodeVector];
     const uint32_t mask = (1u << width) - 1;
     const int shift = j / width * width;
-    byte = static_cast<std::byte>((static_cast<uint32_t>(byte) & ~(mask << shift)) | (code & mask)
-                                                                                         << shift);
+    const uint32_t kept = std::to_integer<uint32_t>(byte) & ~(mask << shift);
+    byte = static_cast<std::byte>(kept | (code & mask) << shift);
     code >>= width;
     part += code_vector_bytes(width);
   }
@@ -64,7 +64,7 @@ inline uint32_t get_code(const std::byte* vectors, int bits, int lane, int input
   uint32_t code = 0;
   for (int width = 8, found = 0; width > 0; width /= 2) {
     if ((bits & width) == 0) continue;
-    const auto byte = static_cast<uint32_t>(part[j % width * kCodeVector]);
+    const auto byte = std::to_integer<uint32_t>(part[j % width * kCodeVector]);
     code |= (byte >> (j / width * width) & ((1u << width) - 1)) << found;
     found += width;
     part += code_vector_bytes(width);

@@ -68,7 +68,10 @@ void ThreadPool::run(size_t n, Function function, void* context) {
     share.ticket.store(uint64_t{epoch} << 32 | kClosed, std::memory_order_release);
   }
   const auto an_item = (worked - start) / std::max(own.items, 1);
-  if (Clock::now() - worked > kLate + 2 * an_item) late_epoch_.store(epoch);
+  const auto end = Clock::now();
+  if (end - worked <= kLate + 2 * an_item) return;
+  late_end_.store(end);
+  late_epoch_.store(epoch);
 }
 
 ThreadPool::Work ThreadPool::work(uint32_t epoch, size_t self) {
@@ -105,7 +108,9 @@ void ThreadPool::worker_loop(size_t self) {
       sleepers_.fetch_sub(1, std::memory_order_seq_cst);
       continue;
     }
-    if (own.was_last && late_epoch_.load() == seen) std::this_thread::sleep_for(kSitsOut);
+    if (own.was_last && late_epoch_.load() == seen) {
+      std::this_thread::sleep_until(late_end_.load() + kSitsOut);
+    }
     seen = epoch_.load(std::memory_order_acquire);
     if (stopping_.load()) return;  // read after the epoch that the destructor raised, if it did
     own = work(seen, self);

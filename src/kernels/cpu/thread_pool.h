@@ -67,7 +67,8 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> done_{0};
   alignas(64) std::atomic<uint32_t> epoch_{0};  // what sleeping workers wait on
   std::atomic<int> sleepers_{0};
-  std::atomic<uint32_t> late_epoch_{0};  // of the last loop whose end was waited for
+  std::atomic<uint32_t> late_epoch_{0};        // of the last loop whose end was waited for,
+  std::atomic<Clock::time_point> late_end_{};  // and when that was
   std::atomic<bool> stopping_{false};
 };
 

@@ -1,5 +1,7 @@
 #include "kv/codecs/planes.h"
 
+#include "base/bit_stream.h"
+
 namespace cohort::kv {
 
 using namespace kernels::cpu;  // NOLINT(google-build-using-namespace): names of one layout
@@ -17,7 +19,7 @@ using PutCodes = void (*)(const KvGeometry&, std::byte* head, int slot, int chan
 void save_codes(const KvGeometry& g, const std::byte* head, int slot, std::byte* row, int bits,
                 CodeOf code_of) {
   for (int d = 0; d < g.head_dim; ++d) {
-    write_bits(row, static_cast<size_t>(d) * bits, bits, code_of(g, head, slot, d));
+    write_bits(row, static_cast<size_t>(d), bits, code_of(g, head, slot, d));
   }
 }
 
@@ -25,8 +27,7 @@ void load_codes(const KvGeometry& g, std::byte* head, int slot, const std::byte*
                 PutCodes put_codes) {
   uint8_t codes[kMaxHeadDim];
   for (int d = 0; d < g.head_dim; ++d) {
-    const size_t at = static_cast<size_t>(d) * bits;
-    codes[d] = static_cast<uint8_t>(read_bits(row, at, bits));
+    codes[d] = static_cast<uint8_t>(read_bits(row, static_cast<size_t>(d), bits));
   }
   put_codes(g, head, slot, 0, codes, g.head_dim);
 }

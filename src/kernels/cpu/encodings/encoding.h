@@ -91,22 +91,6 @@ inline uint32_t value_code(const KvGeometry& g, const std::byte* head, int slot,
                   slot % kGroup);
 }
 
-/// `bits` of a little-endian bit stream, as other programs pack codes.
-inline uint32_t read_bits(const std::byte* stream, size_t at, int bits) {
-  uint16_t two = static_cast<uint8_t>(stream[at / 8]);
-  if (at % 8 + bits > 8)
-    two |= static_cast<uint16_t>(static_cast<uint8_t>(stream[at / 8 + 1]) << 8);
-  return (two >> (at % 8)) & ((1u << bits) - 1);
-}
-inline void write_bits(std::byte* stream, size_t at, int bits, uint32_t code) {
-  const auto put = [&](size_t byte, uint32_t mask, uint32_t value) {
-    stream[byte] = static_cast<std::byte>((static_cast<uint32_t>(stream[byte]) & ~mask) | value);
-  };
-  const uint32_t mask = ((1u << bits) - 1) << (at % 8), value = code << (at % 8);
-  put(at / 8, mask & 255, value & 255);
-  if (mask > 255) put(at / 8 + 1, mask >> 8, value >> 8);
-}
-
 /// Nearest whole number, ties to even, for |x| < 2^22; the compiler can do several at once.
 inline float round_small(float x) {
   constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
