@@ -78,7 +78,8 @@ step "random crowds" with_release env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/r
   --gtest_filter='*KvInvariance*'
 step "random schedules" with_release env COHORT_TEST_ROUNDS="${ROUNDS:-40}" build/release/tests/engine_plan_tests \
   --gtest_filter='Loop.*'
-step "kills" with_release env COHORT_TEST_ROUNDS="${ROUNDS:-40}" "$python" -m pytest tests/client/test_ssd_cache.py -q -k kills
+step "kills" with_release env COHORT_TEST_ROUNDS="${ROUNDS:-40}" \
+  "$python" -m pytest tests/client/test_ssd_cache.py -q -k kills
 step "fuzzing" fuzz "${FUZZ_S:-300}"
 step "soak" with_release "$python" tools/soak.py --requests "${SOAK:-1000}"
 step "soak with little memory" with_release "$python" tools/soak.py --requests "${SOAK:-1000}" \
