@@ -2,32 +2,23 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
+#include "tests/support/described_system.h"
 
 namespace cohort::kernels::cpu {
 namespace {
 
-/// A machine as sysfs describes it: four processors on two cores.
-class Machine {
+/// Four processors on two cores.
+class Machine : public cohort::test::DescribedSystem {
  public:
-  Machine() : sys_(::testing::TempDir() + "cores_test_sys") {
-    std::filesystem::remove_all(sys_);
+  Machine() {
     for (int cpu = 0; cpu < 4; ++cpu) {
-      write("devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list",
+      write("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list",
             cpu % 2 == 0 ? "0,2\n" : "1,3\n");
     }
   }
-  ~Machine() { std::filesystem::remove_all(sys_); }
-  void write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path file = sys_ + "/" + name;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
+  int cores(const std::vector<int>& allowed = {0, 1, 2, 3}) const {
+    return usable_cores(allowed, root());
   }
-  int cores(const std::vector<int>& allowed) const { return usable_cores(allowed, sys_); }
-
- private:
-  const std::string sys_;
 };
 
 TEST(Cores, ThoseThatShareACoreCountOnce) {
@@ -41,18 +32,30 @@ TEST(Cores, ThoseThatShareACoreCountOnce) {
 
 TEST(Cores, AQuotaIsRoundedDownToWholeCores) {
   const Machine machine;
-  const std::vector<int> all{0, 1, 2, 3};
-  machine.write("fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
-  for (const auto& [quota, cores] : {std::pair{"-1\n", 2}, {"150000\n", 1}, {"50000\n", 1}}) {
-    machine.write("fs/cgroup/cpu/cpu.cfs_quota_us", quota);
-    EXPECT_EQ(machine.cores(all), cores) << quota;
-  }
   for (const auto& [max, cores] :
        {std::pair{"max 100000\n", 2}, {"190000 100000\n", 1}, {"800000 100000\n", 2}}) {
-    machine.write("fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
-    machine.write("fs/cgroup/cpu.max", max);
-    EXPECT_EQ(machine.cores(all), cores) << max;
+    machine.write("sys/fs/cgroup/cpu.max", max);
+    EXPECT_EQ(machine.cores(), cores) << max;
   }
+  const Machine older;
+  older.write("proc/self/cgroup", "2:cpu,cpuacct:/\n");
+  older.write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  for (const auto& [quota, cores] : {std::pair{"-1\n", 2}, {"150000\n", 1}, {"50000\n", 1}}) {
+    older.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota);
+    EXPECT_EQ(older.cores(), cores) << quota;
+  }
+}
+
+TEST(Cores, TheTightestQuotaAboveAProcessCounts) {
+  const Machine machine;
+  machine.write("proc/self/cgroup", "0::/system.slice/cohort.service\n");
+  machine.write("sys/fs/cgroup/system.slice/cpu.max", "max 100000\n");
+  machine.write("sys/fs/cgroup/system.slice/cohort.service/cpu.max", "150000 100000\n");
+  EXPECT_EQ(machine.cores(), 1);
+  machine.write("sys/fs/cgroup/system.slice/cohort.service/cpu.max", "400000 100000\n");
+  EXPECT_EQ(machine.cores(), 2);
+  machine.write("sys/fs/cgroup/system.slice/cpu.max", "50000 100000\n");
+  EXPECT_EQ(machine.cores(), 1);
 }
 
 }  // namespace

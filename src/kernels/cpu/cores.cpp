@@ -5,37 +5,43 @@
 #include <algorithm>
 #include <climits>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <set>
+
+#include "base/control_groups.h"
 
 namespace cohort::kernels::cpu {
 namespace {
 
-/// Whole processors of a control group's quota; INT_MAX if it has none.
-int quota_cores(const std::string& sys) {
-  int64_t quota = 0, period = 0;
-  std::ifstream both(sys + "/fs/cgroup/cpu.max");  // "max PERIOD" where there is none
-  if (!(both >> quota >> period)) {
-    const std::string group = sys + "/fs/cgroup/cpu/cpu.cfs_";
-    std::ifstream(group + "quota_us") >> quota;  // -1 where there is none
-    std::ifstream(group + "period_us") >> period;
+/// Whole processors of the tightest quota of this process's control groups; INT_MAX if none has
+/// one.
+int quota_cores(const std::string& root) {
+  int64_t cores = INT_MAX;
+  for (const auto& folder : control_groups("cpu", root)) {
+    int64_t quota = 0, period = 0;
+    std::ifstream both(folder / "cpu.max");  // "max PERIOD" where there is none
+    if (!(both >> quota >> period)) {
+      std::ifstream(folder / "cpu.cfs_quota_us") >> quota;  // -1 where there is none
+      std::ifstream(folder / "cpu.cfs_period_us") >> period;
+    }
+    if (quota > 0 && period > 0) cores = std::min(cores, std::max<int64_t>(quota / period, 1));
   }
-  if (quota <= 0 || period <= 0) return INT_MAX;
-  return static_cast<int>(std::clamp<int64_t>(quota / period, 1, INT_MAX));
+  return static_cast<int>(cores);
 }
 
 }  // namespace
 
-int usable_cores(const std::vector<int>& allowed, const std::string& sys) {
+int usable_cores(const std::vector<int>& allowed, const std::string& root) {
+  const std::filesystem::path cpus = root + "/sys/devices/system/cpu";
   std::set<std::string> cores;
   for (int cpu : allowed) {
     const std::string name = "cpu" + std::to_string(cpu);
     std::string siblings;  // the same list for each of them
-    std::ifstream(sys + "/devices/system/cpu/" + name + "/topology/thread_siblings_list") >>
-        siblings;
+    std::ifstream(cpus / name / "topology/thread_siblings_list") >> siblings;
     cores.insert(siblings.empty() ? name : siblings);
   }
-  return std::max(1, std::min(static_cast<int>(cores.size()), quota_cores(sys)));
+  return std::max(1, std::min(static_cast<int>(cores.size()), quota_cores(root)));
 }
 
 int usable_cores() {
