@@ -1,6 +1,7 @@
 // The SSD tier among damaged files, full disks, other servers and crashes: misses and counters.
 
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -175,6 +176,84 @@ void in_child(const std::function<bool()>& act) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+/// Does `harm` to the files of the index, again and again, under two servers that go on.
+bool outlive(const std::function<void(const std::filesystem::path& file)>& harm, bool older) {
+  const TempFolder folder;
+  if (older) {  // an index as it was before
+    sqlite3* db = nullptr;
+    sqlite3_open((folder.path / "index.sqlite").c_str(), &db);
+    sqlite3_exec(db, "PRAGMA journal_mode = WAL; CREATE TABLE files_1 (file)", {}, {}, {});
+    sqlite3_close(db);
+  }
+  PrefixModel model({plain_layer()});
+  SsdStore a(options(folder.path)), b(options(folder.path));
+  for (uint32_t seed = 1; seed < 6; ++seed) {
+    if (!keep(a, model, some_ids(100, 2 * seed))) return false;
+    if (!keep(b, model, some_ids(100, 2 * seed + 1))) return false;
+    if (!a.flush(20s) || !restored(a, model, some_ids(100, 2 * seed + 1))) return false;
+    for (const char* ending : {"", "-wal", "-shm", "-journal"}) {
+      const auto file = folder.path / (std::string("index.sqlite") + ending);
+      if (std::filesystem::exists(file)) harm(file);
+    }
+  }
+  SsdStore next(options(folder.path));
+  if (!next.flush(20s)) return false;
+  for (uint32_t seed = 2; seed < 12; ++seed) {
+    if (!restored(next, model, some_ids(100, seed))) return false;
+  }
+  return useless(a.stats()) + useless(b.stats()) + useless(next.stats()) == 0;
+}
+
+TEST(SsdHarm, AnIndexThatIsHarmedWhileServersRunCostsNoEntry) {
+  const auto harms = {
+      +[](const std::filesystem::path& file) { std::filesystem::resize_file(file, 0); },
+      +[](const std::filesystem::path& file) {
+        std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+      },
+      +[](const std::filesystem::path& file) { std::filesystem::remove(file); },
+      +[](const std::filesystem::path& file) { write_file(file, Record(5000, std::byte{7})); },
+      +[](const std::filesystem::path& file) {
+        std::fstream(file) << std::string(std::filesystem::file_size(file), '\7');
+      },
+  };
+  for (const auto& harm : harms) {
+    for (const bool older : {false, true}) {
+      in_child([&] { return outlive(harm, older); });
+    }
+  }
+}
+
+TEST(SsdHarm, AnIndexThatIsHarmedWhileAServerRunsIsMadeAnewWithOneLine) {
+  const TempFolder folder;
+  PrefixModel model({plain_layer()});
+  SsdStore store(options(folder.path));
+  ASSERT_TRUE(keep(store, model, some_ids(100, 1)));
+  std::filesystem::resize_file(folder.path / "index.sqlite", 0);
+  testing::internal::CaptureStderr();
+  for (uint32_t seed = 2; seed < 6; ++seed) EXPECT_TRUE(keep(store, model, some_ids(100, seed)));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  EXPECT_NE(said.find("index"), std::string::npos) << said;
+  sqlite3* db = nullptr;
+  sqlite3_open((folder.path / "index.sqlite").c_str(), &db);
+  EXPECT_EQ(sqlite3_exec(db, "DELETE FROM files_2", {}, {}, {}), SQLITE_OK);
+  EXPECT_GE(sqlite3_changes(db), 3) << "those that were written since it was found out";
+  sqlite3_close(db);
+}
+
+/// Reading what is mapped ends the process if the file has become shorter.
+TEST(SsdHarm, NothingOfTheFolderIsMapped) {
+  const TempFolder folder;
+  PrefixModel model({plain_layer()});
+  SsdStore store(options(folder.path));
+  ASSERT_TRUE(keep(store, model, some_ids(100, 1)));
+  ASSERT_TRUE(restored(store, model, some_ids(100, 1)));
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    EXPECT_EQ(line.find(folder.path.string()), std::string::npos) << line;
+  }
 }
 
 TEST(SsdHarm, AFullDiskCostsEntriesAndOneLine) {

@@ -6,16 +6,24 @@
 
 #include <cstring>
 #include <system_error>
+#include <utility>
 
+#include "base/say.h"
 #include "store/ssd/cache_folder.h"
 
 namespace cohort::store {
 namespace {
 
+// Nothing is mapped: who cuts a mapped file short ends the processes that read it. A write-ahead
+// log would map its -shm; one that is there goes before locks are shared. What a power cut leaves
+// half written is found out, as all that a hint says.
 constexpr const char* kSetUp = R"(
   PRAGMA trusted_schema = OFF;
-  PRAGMA journal_mode = WAL;
-  PRAGMA synchronous = NORMAL;
+  PRAGMA mmap_size = 0;
+  PRAGMA locking_mode = EXCLUSIVE;
+  PRAGMA journal_mode = DELETE;
+  PRAGMA locking_mode = NORMAL;
+  PRAGMA synchronous = OFF;
   DROP TABLE IF EXISTS files_1;
   CREATE TABLE IF NOT EXISTS files_2 (
     file TEXT PRIMARY KEY, bytes INTEGER, space BLOB, floor INTEGER, reusable INTEGER, ids BLOB,
@@ -29,9 +37,11 @@ constexpr int kBusyMs = 2000;  // while another server writes
 constexpr std::chrono::seconds kStatementTime{5};
 constexpr int kInstructionsPerLook = 10000;
 
-bool is_damage(int code) {
+/// It is damaged, its tables are not ours, or the file is no longer the one in the folder.
+bool is_lost(int code) {
   const int kind = code & 0xff;
-  return kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB;
+  return kind == SQLITE_CORRUPT || kind == SQLITE_NOTADB || kind == SQLITE_ERROR ||
+         code == SQLITE_READONLY_DBMOVED;
 }
 
 void bind(sqlite3_stmt* statement, int at, const std::string& text) {
@@ -60,7 +70,7 @@ void FileIndex::Finalize::operator()(sqlite3_stmt* statement) const {
 
 FileIndex::FileIndex(const std::filesystem::path& folder) : path_(folder / "index.sqlite") {
   open();
-  if (damaged_) start_anew();
+  if (lost_) start_anew();
 }
 
 FileIndex::~FileIndex() {
@@ -71,6 +81,7 @@ void FileIndex::open() {
   if (!is_own_file(path_)) return;
   int code = sqlite3_open_v2(path_.c_str(), &db_, SQLITE_OPEN_READWRITE, nullptr);
   if (code == SQLITE_OK) {
+    sqlite3_extended_result_codes(db_, 1);
     sqlite3_busy_timeout(db_, kBusyMs);
     sqlite3_db_config(db_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
     sqlite3_db_config(db_, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
@@ -83,36 +94,38 @@ void FileIndex::open() {
     code = sqlite3_exec(db_, kSetUp, nullptr, nullptr, nullptr);
   }
   if (code == SQLITE_OK) return;
-  // Or its tables are not ours, or have no end.
-  damaged_ = is_damage(code) || code == SQLITE_ERROR || code == SQLITE_INTERRUPT;
+  lost_ = is_lost(code) || code == SQLITE_INTERRUPT;  // or its tables have no end
   sqlite3_close_v2(db_);
   db_ = nullptr;
 }
 
 void FileIndex::start_anew() {
+  if (!std::exchange(said_, true)) say("cohort: SSD cache: the index was lost and is made anew\n");
+  int moved = 0;  // another server has made a new one
+  if (db_ != nullptr) sqlite3_file_control(db_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
   sqlite3_close_v2(db_);
   db_ = nullptr;
   std::error_code error;
-  for (const char* ending : {"", "-wal", "-shm"}) {
-    std::filesystem::remove(path_.string() + ending, error);
+  for (const char* ending : {"", "-journal", "-wal", "-shm"}) {
+    if (moved == 0) std::filesystem::remove(path_.string() + ending, error);
   }
-  damaged_ = false;
+  lost_ = false;
   open();
 }
 
 FileIndex::Statement FileIndex::prepare(const char* sql) {
-  if (damaged_) start_anew();
+  if (lost_) start_anew();
   sqlite3_stmt* statement = nullptr;
   if (db_ != nullptr) {
     deadline_ = std::chrono::steady_clock::now() + kStatementTime;
-    damaged_ = is_damage(sqlite3_prepare_v2(db_, sql, -1, &statement, nullptr));
+    lost_ = is_lost(sqlite3_prepare_v2(db_, sql, -1, &statement, nullptr));
   }
   return Statement(statement);
 }
 
 bool FileIndex::step(const Statement& statement) {
   const int code = sqlite3_step(statement.get());
-  damaged_ = damaged_ || is_damage(code);
+  lost_ = lost_ || is_lost(code);
   if ((code & 0xff) == SQLITE_INTERRUPT) {  // too slow to be of use, but perhaps not to others
     sqlite3_close_v2(db_);
     db_ = nullptr;

@@ -16,8 +16,9 @@ namespace cohort::store {
 
 /// Remembers what the heads of an SSD cache's files say, so that a start need not read them: the
 /// SQLite database index.sqlite in the folder, shared by all servers there. It is a hint: what a
-/// file holds, its head decides. A damaged index is made anew; where none can be had or written,
-/// this one knows nothing, and nothing is an error.
+/// file holds, its head decides. One that is damaged, cut or removed is made anew, which is said
+/// once on stderr; where none can be had or written, this one knows nothing, and nothing is an
+/// error.
 ///   thread  one at a time
 class FileIndex {
  public:
@@ -51,7 +52,8 @@ class FileIndex {
 
   const std::filesystem::path path_;
   sqlite3* db_ = nullptr;
-  bool damaged_ = false;
+  bool lost_ = false;  // to be made anew
+  bool said_ = false;
   std::chrono::steady_clock::time_point deadline_;  // of the statement that runs
 };
 
