@@ -163,13 +163,13 @@ asio::awaitable<void> Connection::run() {
 }
 
 asio::awaitable<bool> Connection::serve_one() {
-  idle_ = true;
+  idle_since_ = Clock::now();
   set_deadline(shared_.options.idle_timeout);
   if (buffer_.size() == 0) {
     const auto [error] = co_await socket_.async_wait(asio::socket_base::wait_read, kResult);
     if (error) co_return false;
   }
-  idle_ = false;
+  idle_since_.reset();
   set_deadline(shared_.options.header_timeout);
   Exchange exchange(shared_);
   const auto [error, size] =
@@ -415,8 +415,15 @@ void Connection::check_deadline(Clock::time_point now) {
   if (now >= deadline_) close();
 }
 
-void Connection::close_if_idle() {
-  if (idle_) close();
+std::chrono::nanoseconds Connection::idle_time(Clock::time_point now) const {
+  return idle_since_ ? now - *idle_since_ : std::chrono::nanoseconds(0);
+}
+
+bool Connection::close_if_idle() {
+  beast::error_code ignored;
+  if (!idle_since_ || socket_.available(ignored) > 0) return false;
+  close();
+  return true;
 }
 
 void Connection::end_answer() {

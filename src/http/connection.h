@@ -38,7 +38,11 @@ class Connection {
   boost::asio::awaitable<void> run();
   /// Closes the socket if what it is doing has taken too long.
   void check_deadline(std::chrono::steady_clock::time_point now);
-  void close_if_idle();
+  /// How long it has waited for a request; zero while it has one.
+  std::chrono::nanoseconds idle_time(std::chrono::steady_clock::time_point now) const;
+  /// Closes the socket unless a request is there, or has just arrived.
+  ///   returns  whether it is closed
+  bool close_if_idle();
   /// Ends a running answer with an error that says so; closes what has none.
   void end_answer();
   void close();
@@ -85,7 +89,9 @@ class Connection {
   Shared& shared_;
   boost::beast::flat_buffer buffer_;  // read from the socket, not yet parsed
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
-  bool idle_ = true;  // no byte of a request has arrived
+  // Nothing from the first byte of a request to the end of its answer.
+  std::optional<std::chrono::steady_clock::time_point> idle_since_ =
+      std::chrono::steady_clock::now();
   bool sends_no_more_ = false;
   Consumer* consumer_ = nullptr;  // of the running answer
 };

@@ -1,6 +1,7 @@
 #include "http/server.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
@@ -43,6 +44,16 @@ std::chrono::milliseconds tick_of(const ServerOptions& options) {
   return std::clamp(shortest / 4, std::chrono::milliseconds(5), std::chrono::milliseconds(1000));
 }
 
+/// The usual limit is as low as that of connections, which are not to take the files of others.
+void raise_file_limit(size_t connections_max) {
+  constexpr rlim_t kOtherFiles = 1024;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  const rlim_t wanted = std::max<rlim_t>(files.rlim_cur, connections_max + kOtherFiles);
+  files.rlim_cur = std::min(files.rlim_max, wanted);
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 }  // namespace
 
 struct Server::Impl {
@@ -54,11 +65,15 @@ struct Server::Impl {
 
   void bind();
   asio::awaitable<void> accept();
+  asio::awaitable<void> a_moment();
+  /// Makes room for another connection; false if all have requests.
+  bool close_longest_idle();
   asio::awaitable<void> watch_deadlines();
   void serve(tcp::socket socket);
   void forget(const std::shared_ptr<Connection>& connection, const std::exception_ptr& failure);
   bool wait_until_empty(std::chrono::milliseconds patience);
-  void for_each_connection(void (Connection::*act)());
+  template <class Result>
+  void for_each_connection(Result (Connection::*act)());
 
   Shared shared;
   asio::io_context io{1};
@@ -91,20 +106,33 @@ void Server::Impl::bind() {
 }
 
 asio::awaitable<void> Server::Impl::accept() {
+  const auto full = [&] { return connections.size() >= shared.options.connections_max; };
   while (acceptor.is_open()) {
-    boost::system::error_code failed;
-    if (connections.size() < shared.options.connections_max) {
-      auto [error, socket] = co_await acceptor.async_accept(kResult);
-      failed = error;
-      if (!error) {
-        serve(std::move(socket));
-        continue;
-      }
+    auto [error, socket] = co_await acceptor.async_accept(kResult);
+    if (error) {
+      const bool out_of_files = error == asio::error::no_descriptors;
+      if (!out_of_files || !close_longest_idle()) co_await a_moment();
+      continue;
     }
-    // Full, or out of file descriptors: what waits in the listen queue is taken a little later.
-    retry.expires_after(std::chrono::milliseconds(20));
-    if (acceptor.is_open()) co_await retry.async_wait(kResult);
+    while (acceptor.is_open() && full() && !close_longest_idle()) co_await a_moment();
+    if (acceptor.is_open()) serve(std::move(socket));
   }
+}
+
+asio::awaitable<void> Server::Impl::a_moment() {
+  retry.expires_after(std::chrono::milliseconds(20));
+  if (acceptor.is_open()) co_await retry.async_wait(kResult);
+}
+
+bool Server::Impl::close_longest_idle() {
+  const auto idle_time = [now = std::chrono::steady_clock::now()](const auto& connection) {
+    return connection->idle_time(now);
+  };
+  const auto longest = std::ranges::max_element(connections, {}, idle_time);
+  if (longest == connections.end() || !(*longest)->close_if_idle()) return false;
+  std::lock_guard lock(mutex);
+  connections.erase(longest);  // at once, so that its room is seen
+  return true;
 }
 
 void Server::Impl::serve(tcp::socket socket) {
@@ -140,7 +168,8 @@ bool Server::Impl::wait_until_empty(std::chrono::milliseconds patience) {
   return changed.wait_for(lock, patience, [&] { return connections.empty(); });
 }
 
-void Server::Impl::for_each_connection(void (Connection::*act)()) {
+template <class Result>
+void Server::Impl::for_each_connection(Result (Connection::*act)()) {
   asio::post(io, [this, act] {
     for (const auto& connection : connections) (*connection.*act)();
   });
@@ -157,6 +186,7 @@ Server::~Server() {
 void Server::start() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write
+  raise_file_limit(impl_->shared.options.connections_max);
   impl_->bind();
   asio::co_spawn(impl_->io, impl_->accept(), asio::detached);
   asio::co_spawn(impl_->io, impl_->watch_deadlines(), asio::detached);

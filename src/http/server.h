@@ -24,7 +24,7 @@ struct ServerOptions {
   size_t header_bytes_max = 64 << 10;
   uint64_t body_bytes_max = 32 << 20;
   uint64_t all_bodies_bytes_max = 512 << 20;  // of requests that are being read or handled
-  size_t connections_max = 1024;              // further ones wait in the listen queue
+  size_t connections_max = 1024;              // a further one takes the place of the longest idle
   size_t handler_threads = 8;                 // they mostly wait: for a template, for a lock
 
   std::chrono::milliseconds idle_timeout{75'000};             // between two requests
@@ -46,7 +46,8 @@ class Server {
   Server(std::vector<api::Route> routes, const ServerOptions& options);
   ~Server();  // stop()
 
-  /// Binds and serves. Once in the life of a server. SIGPIPE and SIGXFSZ are ignored from here on.
+  /// Binds and serves. Once in the life of a server. From here on, SIGPIPE and SIGXFSZ are ignored,
+  /// and the process may open more files than connections_max.
   ///   throws  Error{kUnavailable} naming the address and the reason
   void start();
   /// Of the bound socket; after start().

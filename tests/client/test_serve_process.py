@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import resource
 import shutil
 import signal
 import socket
@@ -265,6 +266,16 @@ def test_two_servers_share_one_model():
         assert one.port != two.port
         answers = {chat(server).choices[0].message.content for server in (one, two, one)}
         assert len(answers) == 1
+
+
+def test_silent_connections_keep_nobody_out():
+    with serving() as server, contextlib.ExitStack() as silent:
+        least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(least, min(most, 4096)), most))
+        for _ in range(1200):  # the server holds 1,024 of them
+            silent.enter_context(socket.create_connection((server.host, server.port)))
+        assert get(server.url + "/health") == (200, {"status": "ok"})
+        assert chat(server).choices[0].message.content
 
 
 def test_the_model_may_be_deleted_once_it_is_loaded(tmp_path):

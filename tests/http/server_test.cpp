@@ -2,8 +2,11 @@
 #include "http/server.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <list>
 #include <thread>
 #include <vector>
 
@@ -262,25 +265,72 @@ TEST_F(Limits, BodiesThatAreAnnouncedButNotSentTakeNoRoom) {
   }
 }
 
-TEST_F(Limits, ConnectionsBeyondTheLimitWait) {
+bool answers(RawClient& client) {
+  client.send(get("/health"));
+  return client.read_response().status == 200;
+}
+
+TEST_F(Limits, AConnectionBeyondThemTakesThePlaceOfTheLongestIdle) {
+  options.connections_max = 3;
+  auto used = connect(), silent = connect(), young = connect();
+  EXPECT_TRUE(answers(young));  // all three are served
+  EXPECT_TRUE(answers(used));
+  auto next = connect();
+  EXPECT_TRUE(answers(next));
+  EXPECT_TRUE(silent.closed_within(1s));
+  EXPECT_TRUE(answers(used));
+  auto last = connect();
+  EXPECT_TRUE(answers(last));
+  EXPECT_TRUE(young.closed_within(1s));
+  EXPECT_TRUE(answers(used));
+  EXPECT_TRUE(answers(next));
+  EXPECT_TRUE(answers(last));
+}
+
+TEST_F(Limits, AFloodOfSilentConnectionsKeepsNobodyOut) {
+  options.connections_max = 20;
+  std::list<RawClient> flood;
+  for (int i = 0; i < 200; ++i) {
+    flood.emplace_back(server().port());
+    if (i % 10 != 0) continue;
+    auto client = connect();
+    EXPECT_TRUE(answers(client)) << i;
+  }
+}
+
+TEST_F(Limits, AConnectionBeyondThemWaitsWhileAllOthersAreInUse) {
+  echo.token_time = 1ms;
   options.connections_max = 2;
-  auto first = connect();
-  auto second = connect();
-  first.send(get("/health"));
-  EXPECT_EQ(first.read_response().status, 200);
-  second.send(get("/health"));
-  EXPECT_EQ(second.read_response().status, 200);
+  auto stream = connect(), upload = connect();
+  stream.send(complete(kEndless));
+  stream.read_until("data: ");
+  upload.send(kPostHead + "Content-Length: 2\r\n\r\n{");
+  EXPECT_TRUE(within(5s, [&] { return service().running() == 1; }));
   auto third = connect();
   third.send(get("/health"));
   EXPECT_FALSE(third.closed_within(100ms));
-  first.close();
-  EXPECT_TRUE(within(2s, [&] {
-    auto next = connect();
-    next.send(get("/health", "Connection: close\r\n"));
-    second.close();
-    third.close();
-    return next.read_response().status == 200;
-  }));
+  upload.send("}");
+  EXPECT_EQ(upload.read_response().status, 400) << "no prompt";
+  EXPECT_EQ(third.read_response().status, 200) << "in the place of the one that is idle now";
+  EXPECT_TRUE(upload.closed_within(1s));
+  EXPECT_NE(stream.read_until("data: "), "");
+}
+
+TEST_F(Limits, OfFileDescriptorsKeepNobodyOut) {
+  auto silent = connect(), second = connect(), used = connect();
+  EXPECT_TRUE(answers(used));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int free = ::dup(0);
+  ::close(free);
+  const rlimit one_more{.rlim_cur = static_cast<rlim_t>(free) + 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  auto next = connect();  // with this, none is left for the server's end
+  EXPECT_TRUE(answers(next));
+  EXPECT_TRUE(silent.closed_within(1s));
+  EXPECT_TRUE(second.closed_within(1s)) << "to have one for who comes next";
+  EXPECT_TRUE(answers(used));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(Slowness, OfAHeadOrBodyEndsTheConnection) {
@@ -412,6 +462,17 @@ TEST_F(Failure, OfTheTemplateIsTheCallers) {
   const RawResponse response = client.read_response();
   EXPECT_EQ(response.status, 400);
   EXPECT_NE(response.body.find(R"(the chat template refuses: \"refuse me\")"), std::string::npos);
+}
+
+TEST_F(Start, LeavesFilesToOthersWhateverConnectionsTake) {
+  rlimit before{}, after{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit usual{.rlim_cur = 256, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  server();
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &after), 0);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_GE(after.rlim_cur, std::min<rlim_t>(before.rlim_max, options.connections_max + 100));
 }
 
 TEST_F(Start, OnAPortInUseSaysSo) {
