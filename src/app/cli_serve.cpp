@@ -32,7 +32,9 @@ http::ServerOptions http_options(const Settings& settings) {
 }
 
 TracerOptions tracer_options(const Settings& settings) {
-  TracerOptions options{.file = settings.trace, .keep = static_cast<size_t>(settings.debug_traces)};
+  TracerOptions options{.file = settings.trace,
+                        .file_bytes_max = int64_t{settings.trace_limit_mb} << 20,
+                        .keep = static_cast<size_t>(settings.debug_traces)};
   if (settings.log_level >= LogLevel::kWarn) {
     options.log = [](std::string_view line) { say("cohort: {}\n", line); };
   }

@@ -86,15 +86,15 @@ void Trace::set_outcome(TraceOutcome outcome) noexcept {
 
 Tracer::Tracer(TracerOptions options)
     : keep_(options.keep),
-      file_(options.file.empty()
-                ? nullptr
-                : std::make_unique<TraceFile>(options.file, std::move(options.log))) {}
+      file_(options.file.empty() ? nullptr
+                                 : std::make_unique<TraceFile>(options.file, options.file_bytes_max,
+                                                               std::move(options.log))) {}
 
 Tracer::~Tracer() = default;
 
 std::shared_ptr<Trace> Tracer::begin(std::string_view traceparent, std::string_view request_id,
                                      std::string_view route) {
-  if (keep_ == 0 && file_ == nullptr) return nullptr;
+  if (keep_ == 0 && (file_ == nullptr || !file_->on())) return nullptr;
   TraceParent parent =
       parse_traceparent(traceparent).value_or(TraceParent{.trace_id = random_hex(32)});
   return std::make_shared<Trace>(*this, TraceRecord{.trace_id = std::move(parent.trace_id),

@@ -115,13 +115,14 @@ struct TraceParent {
 std::optional<TraceParent> parse_traceparent(std::string_view header);
 
 struct TracerOptions {
-  std::string file = {};  // written, see TraceFile; "" = none
-  size_t keep = 0;        // finished traces that recent() gives
+  std::string file = {};               // written, see TraceFile; "" = none
+  int64_t file_bytes_max = 256 << 20;  // nothing is written beyond
+  size_t keep = 0;                     // finished traces that recent() gives
   std::function<void(std::string_view)> log = [](std::string_view) {};  // any thread
 };
 
-/// Hands out traces and keeps the finished ones. Outlives them all. Off unless its options name a
-/// file or keep some.
+/// Hands out traces and keeps the finished ones. Outlives them all. Off unless its options keep
+/// some or name a file, and that takes more.
 ///   thread  any
 class Tracer {
  public:

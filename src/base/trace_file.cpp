@@ -16,6 +16,8 @@ namespace cohort {
 
 namespace {
 
+constexpr std::string_view kEnd = "\n]\n";  // a file without it is read as well
+
 std::string in_quotes(std::string_view text) {
   return boost::json::serialize(boost::json::value(text));
 }
@@ -94,8 +96,10 @@ std::string events_of(const TraceRecord& record, TraceClock::time_point zero,
 
 }  // namespace
 
-TraceFile::TraceFile(const std::string& path, std::function<void(std::string_view)> log)
+TraceFile::TraceFile(const std::string& path, int64_t bytes_max,
+                     std::function<void(std::string_view)> log)
     : path_(path),
+      bytes_max_(bytes_max),
       log_(std::move(log)),
       file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
   constexpr std::string_view kHead =
@@ -108,18 +112,23 @@ TraceFile::TraceFile(const std::string& path, std::function<void(std::string_vie
 }
 
 TraceFile::~TraceFile() {
-  if (file_ < 0) return;
-  append("\n]\n");  // a file without it is read as well
+  if (!on()) return;
+  append(kEnd);
   ::close(file_);
 }
 
 void TraceFile::write(const TraceRecord& record) {
+  if (!on()) return;
   const Threads threads(record);
   const std::string text =
       events_of(record, zero_, threads, next_thread_.fetch_add(threads.count()));
   std::lock_guard lock(mutex_);
-  if (file_ < 0 || append(text)) return;
-  log_(fmt::format("--trace {}: {}; nothing more is written to it", path_, std::strerror(errno)));
+  if (!on()) return;
+  const bool full = bytes_ + static_cast<int64_t>(text.size() + kEnd.size()) > bytes_max_;
+  if (append(full ? kEnd : text) && !full) return;
+  const std::string reason =
+      full ? "it has grown to its limit, --trace-limit-mb" : std::strerror(errno);
+  log_(fmt::format("--trace {}: {}; nothing more is written to it", path_, reason));
   ::close(file_);
   file_ = -1;
 }

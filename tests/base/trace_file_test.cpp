@@ -154,6 +154,31 @@ TEST_F(TraceFiles, ThatCannotBeWrittenAreAnErrorAtTheStart) {
   }
 }
 
+TEST_F(TraceFiles, EndWithOneLineWhereTheyMayNotGrow) {
+  options.file_bytes_max = 2000;
+  options.keep = 3;
+  Tracer tracer(options);
+  for (int i = 0; i < 20; ++i) tracer.begin("", std::to_string(i), "/v1/completions");
+  ASSERT_EQ(log.size(), 1u);
+  EXPECT_NE(log[0].find(path), std::string::npos);
+  EXPECT_NE(log[0].find("--trace-limit-mb"), std::string::npos);
+  EXPECT_LE(text().size(), 2000u);
+  const auto spans = spans_of(json::parse(text()).as_array(), true);
+  ASSERT_GE(spans.size(), 2u);
+  EXPECT_LT(spans.size(), 20u);
+  for (size_t i = 0; i < spans.size(); ++i) {
+    EXPECT_EQ(spans[i].at("args").at("request_id").as_string(), std::to_string(i));
+  }
+  EXPECT_EQ(tracer.recent().back()->request_id, "19");
+}
+
+TEST_F(TraceFiles, ThatTakeNoMoreCostNoTrace) {
+  options.file_bytes_max = 100;
+  Tracer tracer(options);
+  EXPECT_NE(tracer.begin("", "first", "/v1/completions"), nullptr);
+  EXPECT_EQ(tracer.begin("", "second", "/v1/completions"), nullptr);
+}
+
 TEST_F(TraceFiles, AFullDiskEndsThemWithOneLine) {
   Tracer tracer(options);
   tracer.begin("", "first", "/v1/completions");

@@ -190,6 +190,18 @@ def test_a_trace_file_is_whole_after_any_end(tmp_path, kill):
     assert HELLO[0]["content"] not in file.read_text()
 
 
+def test_a_trace_file_does_not_outgrow_its_limit(tmp_path):
+    file = tmp_path / "trace.json"
+    with serving(LLAMA, "--trace", file, "--trace-limit-mb", "1") as server:
+        for _ in range(20):
+            assert ask(server, {}, max_tokens=500, ignore_eos=True)[0] == 200
+        whole = json.loads(file.read_text())
+        assert server.stop() == 0
+    assert file.stat().st_size <= 1 << 20
+    assert {event["ph"] for event in whole} == {"M", "X"}
+    assert sum("--trace-limit-mb" in line for line in server.output) == 1
+
+
 def test_a_trace_file_that_cannot_be_opened_is_an_error_at_the_start(tmp_path):
     done = subprocess.run([COHORT, "serve", LLAMA, "--port", "0", "--trace", tmp_path / "no" / "file"],
                           capture_output=True, text=True, timeout=60)
