@@ -74,7 +74,11 @@ void require_effect(const Settings& settings, kv::KvScheme::Kind kind) {
 kv::KvScheme kv_scheme(const Settings& settings, const std::string& path, KvConfig config) {
   kv::KvScheme scheme;
   kv::set_quantization(scheme, settings.kv_quant);
-  scheme.dense_bf16 = settings.kv_dtype == KvDtype::kBf16 && !settings.exact;
+  if (settings.exact && settings.kv_dtype == KvDtype::kBf16) {
+    fail(ErrorKind::kInvalidRequest,
+         "--exact stores keys and values as f32: leave --kv-dtype bf16 out, or make it f32");
+  }
+  scheme.dense_bf16 = settings.kv_dtype != KvDtype::kF32 && !settings.exact;
   scheme.group = settings.kv_group_size;
   if (scheme.group != 32 && scheme.group != 64 && scheme.group != 128) {
     fail(ErrorKind::kInvalidRequest, "--kv-group-size must be 32, 64 or 128, not {}", scheme.group);

@@ -144,7 +144,7 @@ std::string default_text(const T& value, const Allowed& allowed) {
   } else if constexpr (std::is_same_v<T, typename Unwrap<T>::Type>) {
     return fmt::to_string(value);
   } else {
-    return value ? fmt::to_string(*value) : "";
+    return value ? default_text(*value, allowed) : "";
   }
 }
 

@@ -52,7 +52,7 @@ TEST_F(SettingsTest, DefaultsComeFromTheTable) {
   EXPECT_EQ(settings.host, "127.0.0.1");
   EXPECT_EQ(settings.port, 8080);
   EXPECT_EQ(settings.model, "smollm2");
-  EXPECT_EQ(settings.kv_dtype, KvDtype::kBf16);
+  EXPECT_FALSE(settings.kv_dtype.has_value());
   EXPECT_FALSE(settings.exact);
   EXPECT_FALSE(settings.temperature.has_value());
   EXPECT_EQ(settings.cache_dir, "/home/ada/.cache/cohort");

@@ -298,9 +298,24 @@ def test_nothing_fits_into_too_little_memory():
     ["--kv-quant", "8", "--kv-turbo-skip-ends", "2"],
     ["--kv-quant", "turbo", "--kv-group-size", "128"],
     ["--exact", "--kv-quant", "8"],
+    ["--exact", "--kv-dtype", "bf16"],
 ])
 def test_a_knob_without_effect_is_an_error(flags):
     assert flags[-2] in refusal("bench", LLAMA, "--prefill", "8", "--decode", "1", *flags)
+
+
+def test_exact_stores_f32_however_it_is_asked_for(tmp_path, ids_file):
+    exact = logits(LLAMA, ids_file, "--exact")
+    assert same(exact, logits(LLAMA, ids_file, "--exact", "--kv-dtype", "f32"))
+    assert not same(exact, logits(LLAMA, ids_file))
+    assert same(logits(LLAMA, ids_file), logits(LLAMA, ids_file, "--kv-dtype", "bf16"))
+    bench = ["bench", LLAMA, "--prefill", "8", "--decode", "1"]
+    config = tmp_path / "config.toml"
+    config.write_text('exact = true\nkv_dtype = "bf16"\n')
+    for said in (refusal(*bench, "--exact", COHORT_KV_DTYPE="bf16"), refusal(*bench, "--config", config)):
+        assert "--exact stores keys and values as f32: leave --kv-dtype bf16 out, or make it f32" in said
+    answer(*bench, "--config", config, "--kv-dtype", "f32")
+    answer(*bench, "--config", config, "--exact=false")
 
 
 @pytest.mark.parametrize("flags, reason", [
