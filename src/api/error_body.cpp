@@ -39,6 +39,7 @@ int status_of(ErrorKind kind) {
       return 429;
     case ErrorKind::kUnavailable:
       return 503;
+    case ErrorKind::kModelFailure:
     case ErrorKind::kInternal:
       break;
   }

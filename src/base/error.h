@@ -16,6 +16,7 @@ enum class ErrorKind {
   kTooLarge,        // 413: more than this server can ever hold
   kOverloaded,      // 429: try again later
   kUnavailable,     // 503: loading, draining or dead
+  kModelFailure,    // 500: the model's fault: it loads, but gives no answers
   kInternal,        // 500: our fault
 };
 

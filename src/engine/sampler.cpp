@@ -67,7 +67,10 @@ int32_t Sampler::sample(std::span<float> logits, int64_t position) {
   adjust(logits);
   const int64_t best = kernels_.argmax(logits.data(), static_cast<int64_t>(logits.size()));
   const float top = logits[static_cast<size_t>(best)];
-  if (!std::isfinite(top)) fail(ErrorKind::kInternal, "the model produced no finite logits");
+  if (!std::isfinite(top)) {
+    fail(ErrorKind::kModelFailure,
+         "the model produced no finite logits: its weights may be damaged");
+  }
   if (params_.temperature < kGreedyBelow) return static_cast<int32_t>(best);
   const double uniform = uniform_at(params_.seed, position);
   const bool filtered = params_.top_p < 1 || params_.min_p > 0 || params_.top_k > 0;

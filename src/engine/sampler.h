@@ -36,7 +36,7 @@ class Sampler {
           const kernels::cpu::Kernels& kernels);
 
   /// Picks the token that will stand at `position` in the row. Changes `logits`.
-  ///   throws  Error{kInternal} if no logit is finite
+  ///   throws  Error{kModelFailure} if no logit is finite
   int32_t sample(std::span<float> logits, int64_t position);
   /// Counts a token of the answer for the penalties.
   void accept(int32_t id);

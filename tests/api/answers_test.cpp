@@ -163,6 +163,20 @@ TEST(Failure, ThatIsTheCallersIsTold) {
   EXPECT_EQ(json::parse(reply.body).at("error").at("param").as_string(), "logit_bias");
 }
 
+TEST(Failure, OfTheModelIsTold) {
+  EchoOptions options;
+  options.fail_at = 2;
+  options.failure = Error(ErrorKind::kModelFailure, "no finite logits");
+  EchoService service(options);
+  const json::value told = json::parse(R"({"error":{"message":"no finite logits",
+      "type":"server_error","param":null,"code":null}})");
+  const Reply reply = whole(chat_completion(service, chat_body("")));
+  EXPECT_EQ(reply.status, 500);
+  EXPECT_EQ(json::parse(reply.body), told);
+  EXPECT_EQ(json::parse(streamed(chat_completion(service, chat_body(R"("stream":true)"))).back()),
+            told);
+}
+
 TEST(Failure, ByCancellationIsNotAnAnswer) {
   const Reply reply = whole_answer(
       {}, {},

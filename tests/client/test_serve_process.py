@@ -261,6 +261,24 @@ def test_a_model_without_template_says_so():
         assert done.usage.completion_tokens == 4
 
 
+def test_a_model_whose_weights_are_no_numbers_says_so(tmp_path):
+    folder = tmp_path / "llama"
+    shutil.copytree(LLAMA, folder)
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    data = 8 + int.from_bytes(weights[:8], "little")
+    begin, end = json.loads(weights[8:data])["model.norm.weight"]["data_offsets"]
+    weights[data + begin:data + end] = b"\xff" * (end - begin)  # NaN
+    (folder / "model.safetensors").write_bytes(weights)
+    with serving(folder) as server:
+        said = "the model produced no finite logits: its weights may be damaged"
+        with pytest.raises(openai.InternalServerError, match=said) as caught:
+            chat(server)
+        assert caught.value.type == "server_error"
+        with pytest.raises(openai.APIError, match=said):
+            list(chat(server, stream=True))
+        assert get(server.url + "/health") == (200, {"status": "ok"})
+
+
 def test_two_servers_share_one_model():
     with serving("smollm2") as one, serving("smollm2") as two:
         assert one.port != two.port

@@ -86,7 +86,9 @@ TEST_F(FailingEngine, ARowWhoseSamplerFailsIsTheOnlyOneToFail) {
   const Answer failed = collect(*bad), whole = collect(*good);
   EXPECT_EQ(failed.ids, counting(11, 5));
   ASSERT_EQ(failed.finish, FinishReason::kError);
-  EXPECT_STREQ(failed.error->what(), "the model produced no finite logits");
+  EXPECT_EQ(failed.error->kind(), ErrorKind::kModelFailure);
+  EXPECT_STREQ(failed.error->what(),
+               "the model produced no finite logits: its weights may be damaged");
   EXPECT_EQ(whole.ids, counting(101, 50));
   EXPECT_EQ(whole.finish, FinishReason::kLength);
   EXPECT_EQ(engine.stats().failed_forwards, 0U);
