@@ -70,7 +70,8 @@ inline mx::array logits(model::Model& model, std::span<const int32_t> ids,
 inline std::vector<std::vector<int32_t>> windows(const model::Checkpoint& checkpoint, char** files,
                                                  int count, size_t window) {
   const text::Tokenizer tokenizer = serving::load_tokenizer(checkpoint);
-  const std::vector<int32_t> first = serving::leading_tokens(checkpoint, tokenizer);
+  const std::vector<int32_t> first =
+      serving::leading_tokens(checkpoint, tokenizer, tokenizer.vocab_size());
   std::stringstream text;
   for (int i = 0; i < count; ++i) text << std::ifstream(files[i]).rdbuf();
   const std::vector<int32_t> ids = tokenizer.encode(text.str(), text::SpecialTokens::kAsText);

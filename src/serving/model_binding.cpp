@@ -78,7 +78,8 @@ ModelBinding::ModelBinding(BindingOptions options)
   tokenizer_ = std::make_unique<text::Tokenizer>(load_tokenizer(checkpoint));
   template_ = load_template(checkpoint, options_.chat_template);
   generation_config_ = recommended_sampling(checkpoint);
-  leading_ = leading_tokens(checkpoint, *tokenizer_);
+  leading_ = leading_tokens(checkpoint, *tokenizer_, shape.vocab_size);
+  std::set<int32_t> ends = end_tokens(checkpoint, *tokenizer_, shape.vocab_size);
 #ifdef __GLIBC__
   ::malloc_trim(0);  // what building the tokenizer and the template took for a moment
 #endif
@@ -107,8 +108,7 @@ ModelBinding::ModelBinding(BindingOptions options)
   options_.engine.prefill.workspace = prefill_workspace(shape, cpu_.pool().size());
   forward_ = std::make_unique<engine::ModelForward>(*model_, options_.load.device);
   engine_ = std::make_unique<engine::Engine>(*forward_, shape.layers, cpu_, *tokenizer_,
-                                             end_tokens(checkpoint, *tokenizer_, shape.vocab_size),
-                                             options_.engine);
+                                             std::move(ends), options_.engine);
 }
 
 ModelBinding::~ModelBinding() = default;

@@ -11,7 +11,16 @@ namespace {
 
 namespace json = boost::json;
 
-text::GgufVocabulary gguf_vocabulary(const model::GgufMetadata& m) {
+/// An id that a checkpoint states, which must be in the vocabulary.
+int32_t in_vocabulary(const std::string& path, std::string_view key, std::optional<int64_t> id,
+                      int64_t vocab_size) {
+  if (id && *id >= 0 && *id < vocab_size) return static_cast<int32_t>(*id);
+  fail(ErrorKind::kInvalidRequest, "{}: \"{}\" must be token ids from 0 to {}", path, key,
+       vocab_size - 1);
+}
+
+text::GgufVocabulary gguf_vocabulary(const model::Checkpoint& checkpoint) {
+  const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
   text::GgufVocabulary v;
   v.model = m.get<std::string_view>("tokenizer.ggml.model");
   v.pre = m.find<std::string_view>("tokenizer.ggml.pre").value_or("default");
@@ -25,25 +34,20 @@ text::GgufVocabulary gguf_vocabulary(const model::GgufMetadata& m) {
                                     .value_or(std::vector<std::string_view>{})) {
     v.merges.emplace_back(merge);
   }
-  const auto id = [&](const char* key) {
-    const int64_t value = m.find<int64_t>(key).value_or(-1);
-    return value < INT32_MAX ? static_cast<int32_t>(value) : -1;
-  };
-  v.bos_id = id("tokenizer.ggml.bos_token_id");
-  v.eos_id = id("tokenizer.ggml.eos_token_id");
-  v.unknown_id = id("tokenizer.ggml.unknown_token_id");
-  v.add_bos = m.find<bool>("tokenizer.ggml.add_bos_token").value_or(v.model == "llama");
-  v.add_eos = m.find<bool>("tokenizer.ggml.add_eos_token").value_or(false);
+  constexpr const char* kUnknown = "tokenizer.ggml.unknown_token_id";
+  if (const auto id = m.find<int64_t>(kUnknown)) {
+    v.unknown_id =
+        in_vocabulary(checkpoint.path, kUnknown, id, static_cast<int64_t>(v.tokens.size()));
+  }
   v.add_space_prefix = m.find<bool>("tokenizer.ggml.add_space_prefix").value_or(true);
   return v;
 }
 
 /// A special token of tokenizer_config.json: a string, or an object with "content".
-std::string special_token(const model::Checkpoint& checkpoint, const char* key) {
+std::string special_token(const model::Checkpoint& checkpoint, const std::string& key) {
   if (checkpoint.gguf) {
     const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
-    const auto name = std::string(key).substr(0, 3);  // "bos", "eos"
-    const auto id = m.find<int64_t>("tokenizer.ggml." + name + "_token_id");
+    const auto id = m.find<int64_t>("tokenizer.ggml." + key + "_id");
     const auto tokens = m.get<std::vector<std::string_view>>("tokenizer.ggml.tokens");
     if (!id || *id < 0 || *id >= static_cast<int64_t>(tokens.size())) return {};
     return std::string(tokens[static_cast<size_t>(*id)]);
@@ -74,20 +78,16 @@ std::optional<bool> stated_bos(const model::Checkpoint& checkpoint) {
   return std::nullopt;
 }
 
-/// Collects ids that a checkpoint states, each of which must be in the vocabulary.
+/// Collects ids that a checkpoint states.
 struct IdSet {
-  const std::string& path;
+  const model::Checkpoint& checkpoint;
+  const text::Tokenizer& tokenizer;
   const int32_t vocab_size;
   std::set<int32_t> ids = {};
 
   void add(std::string_view key, std::optional<int64_t> id) {
-    if (!id || *id < 0 || *id >= vocab_size) {
-      fail(ErrorKind::kInvalidRequest, "{}: \"{}\" must be token ids from 0 to {}", path, key,
-           vocab_size - 1);
-    }
-    ids.insert(static_cast<int32_t>(*id));
+    ids.insert(in_vocabulary(checkpoint.path, key, id, vocab_size));
   }
-
   /// "eos_token_id" of a config: an id or a list of ids; null is absent.
   void add_config(const json::object& config) {
     constexpr const char* kKey = "eos_token_id";
@@ -99,13 +99,21 @@ struct IdSet {
     if (!value->is_array()) return add(kKey, integer(*value));
     for (const json::value& id : value->get_array()) add(kKey, integer(id));
   }
+  void add_metadata(const char* key) {
+    if (const auto id = checkpoint.gguf->index.metadata.find<int64_t>(key)) add(key, id);
+  }
+  /// A token by its text, if there is one that the model can answer.
+  void add_text(const std::string& text) {
+    const int32_t id = text.empty() ? -1 : tokenizer.token_to_id(text);
+    if (id >= 0 && id < vocab_size) ids.insert(id);
+  }
 };
 
 }  // namespace
 
 text::Tokenizer load_tokenizer(const model::Checkpoint& checkpoint) {
   if (checkpoint.gguf) {
-    return text::Tokenizer::from_gguf(gguf_vocabulary(checkpoint.gguf->index.metadata));
+    return text::Tokenizer::from_gguf(gguf_vocabulary(checkpoint));
   }
   if (!checkpoint.tokenizer_json) {
     fail(ErrorKind::kInvalidRequest, "{}: there is no tokenizer.json", checkpoint.path);
@@ -125,33 +133,39 @@ std::unique_ptr<text::ChatTemplate> load_template(const model::Checkpoint& check
 
 std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::Tokenizer& tokenizer,
                              int32_t vocab_size) {
-  IdSet found{checkpoint.path, vocab_size};
+  IdSet found{checkpoint, tokenizer, vocab_size};
   if (checkpoint.generation_config) found.add_config(*checkpoint.generation_config);
   found.add_config(checkpoint.config);
-  std::vector<std::string> names{special_token(checkpoint, "eos_token")};
+  found.add_text(special_token(checkpoint, "eos_token"));
   if (checkpoint.gguf) {
-    const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
-    for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
-      if (const auto id = m.find<int64_t>(key)) found.add(key, id);
-    }
+    found.add_metadata("tokenizer.ggml.eos_token_id");
+    found.add_metadata("tokenizer.ggml.eot_token_id");
     // A GGUF file names one end token; chat models end turns with these, too.
-    names.insert(names.end(),
-                 {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"});
-  }
-  for (const std::string& name : names) {
-    const int32_t id = tokenizer.token_to_id(name);
-    if (!name.empty() && id >= 0) found.ids.insert(id);
+    for (const char* text :
+         {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"}) {
+      found.add_text(text);
+    }
   }
   return std::move(found.ids);
 }
 
 std::vector<int32_t> leading_tokens(const model::Checkpoint& checkpoint,
-                                    const text::Tokenizer& tokenizer) {
+                                    const text::Tokenizer& tokenizer, int32_t vocab_size) {
+  constexpr const char* kGgufBos = "tokenizer.ggml.bos_token_id";
+  if (checkpoint.gguf) {  // of a file that states it, also where only its template may use it
+    const auto id = checkpoint.gguf->index.metadata.find<int64_t>(kGgufBos);
+    if (id) in_vocabulary(checkpoint.path, kGgufBos, id, vocab_size);
+  }
   const std::optional<bool> stated = stated_bos(checkpoint);
-  if (!stated) return tokenizer.leading_ids();
+  if (!stated) {
+    std::vector<int32_t> ids = tokenizer.leading_ids();
+    for (int32_t id : ids) in_vocabulary(checkpoint.path, "post_processor", id, vocab_size);
+    return ids;
+  }
   const std::string bos = special_token(checkpoint, "bos_token");
   const int32_t id = *stated && !bos.empty() ? tokenizer.token_to_id(bos) : -1;
-  return id >= 0 ? std::vector{id} : std::vector<int32_t>{};
+  if (id < 0) return {};
+  return {in_vocabulary(checkpoint.path, "bos_token", id, vocab_size)};
 }
 
 engine::SamplingOptions recommended_sampling(const model::Checkpoint& checkpoint) {

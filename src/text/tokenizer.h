@@ -18,8 +18,8 @@ struct GgufVocabulary {
   std::vector<float> scores;         // "llama" models only
   std::vector<int32_t> token_types;  // 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
   std::vector<std::string> merges;   // "gpt2" and "gemma4" models only
-  int32_t bos_id = -1, eos_id = -1, unknown_id = -1;  // -1 = absent
-  bool add_bos = false, add_eos = false, add_space_prefix = true;
+  int32_t unknown_id = -1;           // -1 = absent
+  bool add_space_prefix = true;
 };
 
 /// Whether strings such as `<|im_start|>` in the text become the special token or stay text.

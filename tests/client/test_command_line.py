@@ -470,6 +470,15 @@ def test_what_is_no_model_gives_one_clear_line(tmp_path, ids_file):
             assert done.stdout == ""
 
 
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_an_end_token_that_the_vocabulary_lacks_is_refused_at_start(tmp_path, file):
+    model = tmp_path / "llama"
+    shutil.copytree(LLAMA, model)
+    config = json.loads((model / file).read_text())
+    (model / file).write_text(json.dumps({**config, "eos_token_id": 327}))
+    assert '"eos_token_id" must be token ids from 0 to 326' in refusal("run", model, "hi")
+
+
 def test_names_of_tensors_reach_no_terminal_as_they_are(tmp_path):
     model = tmp_path / "llama"
     shutil.copytree(LLAMA, model)

@@ -163,7 +163,8 @@ TEST_P(RealModels, TemplateTextAndIdsOfEveryPrompt) {
     const std::string rendered(prompts_[i].at("rendered").get_string());
     EXPECT_EQ(tokenizer.encode(rendered, text::SpecialTokens::kParse), ids_[i]) << rendered;
     if (prompts_[i].at("messages").is_null()) {  // raw text
-      const std::vector<int32_t> leading = serving::leading_tokens(checkpoint, tokenizer);
+      const std::vector<int32_t> leading =
+          serving::leading_tokens(checkpoint, tokenizer, tokenizer.vocab_size());
       EXPECT_EQ(leading, head_of(ids_[i], 1)) << rendered;
     }
     if (chat == nullptr || !prompts_[i].at("messages").is_array()) continue;
