@@ -184,7 +184,8 @@ TEST_F(FailingEngine, AfterEveryFailureOfARowTheEngineIsAliveAndTheNextRequestWo
     const test::Answer failed = collect(*submit(1, 100, 5));
     EXPECT_TRUE(failed.ids.empty());
     ASSERT_EQ(failed.finish, FinishReason::kError);
-    EXPECT_EQ(failed.error->kind(), ErrorKind::kInternal);
+    EXPECT_EQ(failed.error->kind(),
+              failing == &samples_fail ? ErrorKind::kModelFailure : ErrorKind::kInternal);
     EXPECT_TRUE(engine.alive());
     *failing = false;
     EXPECT_EQ(collect(*submit(1, 100, 5)).finish, FinishReason::kLength) << "the same once more";
