@@ -106,41 +106,22 @@ class Bench {
   kv::KvMemory memory_;
 };
 
-/// Rows to fill, and which option says with how many tokens, `more` beside.
-struct Filling {
-  int64_t rows = 1;
-  int64_t tokens = 0;  // of each row, in all
-  const char* option = "";
-  int64_t more = 0;
-};
-
-/// Refuses what memory cannot hold before the work of filling it: rows' keys and values, and for
+/// Refuses rows that memory cannot hold before the work of filling them: keys and values, and of
 /// each row the activations and logits of a token, beside the forward of a chunk.
 void require_room(const Settings& settings, const model::ModelShape& shape,
-                  const kv::RowPrecision& precision, const Filling& wanted) {
+                  const kv::RowPrecision& precision, int64_t rows, int64_t tokens) {
   const int64_t chunk = prefill_chunk(settings);
-  const size_t forward =
-      shape.working_bytes_per_token * static_cast<size_t>(std::min(chunk, wanted.tokens));
-  const size_t beside =
-      shape.working_bytes_per_token + static_cast<size_t>(shape.vocab_size) * sizeof(float);
-  const size_t usable =
-      kernels::free_block_bytes(settings.device) / 10 * 9;  // others need some, too
-  const size_t room = usable - std::min(usable, forward);
-  const size_t row = kv::peak_bytes(precision, shape.layers, wanted.tokens, chunk) + beside;
-  const size_t share = room / static_cast<size_t>(wanted.rows);
-  if (row <= share) return;
-  const int64_t most = kv::tokens_that_fit(precision, shape.layers, share - std::min(share, beside),
-                                           wanted.tokens, chunk) -
-                       wanted.more;
-  std::vector<std::string> fitting;
-  if (room >= row) fitting.push_back(fmt::format("--batch {}", room / row));
-  if (most >= 0) fitting.push_back(fmt::format("{} {}", wanted.option, most));
+  const size_t token = shape.working_bytes_per_token;
+  const size_t of_chunk = token * static_cast<size_t>(std::min(chunk, tokens));
+  const size_t usable = kernels::free_block_bytes(settings.device) / 10 * 9;  // others need some
+  const size_t room = usable - std::min(usable, of_chunk);
+  const size_t row = kv::peak_bytes(precision, shape.layers, tokens, chunk) + token +
+                     static_cast<size_t>(shape.vocab_size) * sizeof(float);
+  if (row <= room / static_cast<size_t>(rows)) return;
   const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  fail(
-      ErrorKind::kTooLarge,
-      "{} rows of {} tokens need {:.1f} MB of memory, and {:.1f} MB are left; what fits is {}",
-      wanted.rows, wanted.tokens, static_cast<double>(wanted.rows) * mb(row), mb(room),
-      fitting.empty() ? "a lower --batch and --depth" : fmt::to_string(fmt::join(fitting, " or ")));
+  fail(ErrorKind::kTooLarge,
+       "a row of {} tokens needs {:.1f} MB of memory; the {:.1f} MB that are left hold {}, not {}",
+       tokens, mb(row), mb(room), room / row, rows);
 }
 
 }  // namespace
@@ -159,10 +140,8 @@ int run_bench(const Settings& settings, const BenchOptions& options) {
          depth, model->shape().context_tokens);
   }
   kv::RowPrecision precision = kv::resolve(kv_scheme(settings, path), model->shape().layers);
-  require_room(settings, model->shape(), precision, {1, prefill, "--prefill"});
-  if (decode > 0) {
-    require_room(settings, model->shape(), precision, {batch, depth + decode, "--depth", decode});
-  }
+  require_room(settings, model->shape(), precision, 1, prefill);
+  if (decode > 0) require_room(settings, model->shape(), precision, batch, depth + decode);
   Bench bench(cpu, *model, std::move(precision), prefill_chunk(settings));
   bench.warm_up();
   const double prefill_rate = rate(prefill, bench.prefill(prefill));

@@ -10,6 +10,7 @@
 #include "api/openai.h"
 #include "app/commands.h"
 #include "app/loading.h"
+#include "base/error.h"
 #include "base/say.h"
 #include "base/trace.h"
 #include "http/server.h"
@@ -32,8 +33,11 @@ http::ServerOptions http_options(const Settings& settings) {
 }
 
 TracerOptions tracer_options(const Settings& settings) {
+  if (settings.trace.empty() && settings.trace_limit_mb) {
+    fail(ErrorKind::kInvalidRequest, "--trace-limit-mb has no effect without --trace");
+  }
   TracerOptions options{.file = settings.trace,
-                        .file_bytes_max = int64_t{settings.trace_limit_mb} << 20,
+                        .file_bytes_max = int64_t{settings.trace_limit_mb.value_or(256)} << 20,
                         .keep = static_cast<size_t>(settings.debug_traces)};
   if (settings.log_level >= LogLevel::kWarn) {
     options.log = [](std::string_view line) { say("cohort: {}\n", line); };

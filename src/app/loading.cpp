@@ -74,10 +74,6 @@ void require_effect(const Settings& settings, kv::KvScheme::Kind kind) {
 kv::KvScheme kv_scheme(const Settings& settings, const std::string& path, KvConfig config) {
   kv::KvScheme scheme;
   kv::set_quantization(scheme, settings.kv_quant);
-  if (settings.exact && settings.kv_dtype == KvDtype::kBf16) {
-    fail(ErrorKind::kInvalidRequest,
-         "--exact stores keys and values as f32: leave --kv-dtype bf16 out, or make it f32");
-  }
   scheme.dense_bf16 = settings.kv_dtype != KvDtype::kF32 && !settings.exact;
   scheme.group = settings.kv_group_size;
   if (scheme.group != 32 && scheme.group != 64 && scheme.group != 128) {
@@ -85,6 +81,10 @@ kv::KvScheme kv_scheme(const Settings& settings, const std::string& path, KvConf
   }
   scheme.start = settings.kv_start;
   scheme.turbo_skip_ends = settings.kv_turbo_skip_ends;
+  if (settings.exact && settings.kv_dtype == KvDtype::kBf16) {
+    fail(ErrorKind::kInvalidRequest,
+         "--exact stores keys and values as f32: leave --kv-dtype bf16 out, or make it f32");
+  }
   if (settings.exact && (scheme.kind != kv::KvScheme::Kind::kOff || settings.kv_quant_by_request)) {
     fail(ErrorKind::kInvalidRequest,
          "--exact stores keys and values as f32: it does not go with --kv-quant {}{}",

@@ -15,11 +15,12 @@ inline uint32_t read_bits(const std::byte* row, size_t index, int bits) {
 }
 
 /// Replaces that field.
+///   code  below 2^bits
 inline void write_bits(std::byte* row, size_t index, int bits, uint32_t code) {
   const size_t at = index * static_cast<size_t>(bits);
   const uint32_t mask = ((1u << bits) - 1) << (at % 8), value = code << (at % 8);
-  const auto put = [&](size_t byte, uint32_t kept, uint32_t put_in) {
-    row[byte] = static_cast<std::byte>((std::to_integer<uint32_t>(row[byte]) & ~kept) | put_in);
+  const auto put = [&](size_t byte, uint32_t cleared, uint32_t set) {
+    row[byte] = static_cast<std::byte>((std::to_integer<uint32_t>(row[byte]) & ~cleared) | set);
   };
   put(at / 8, mask & 255, value & 255);
   if (mask > 255) put(at / 8 + 1, mask >> 8, value >> 8);

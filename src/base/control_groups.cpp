@@ -12,11 +12,12 @@ std::vector<std::filesystem::path> control_groups(const std::string& controller,
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool v1 = ("," + controllers + ",").find("," + controller + ",") != std::string::npos;
-    if (v1 || controllers.empty()) group = line.substr(second + 1);
-    if (!v1) continue;
-    mount /= controller;
-    break;
+    if (("," + controllers + ",").find("," + controller + ",") != std::string::npos) {  // version 1
+      mount /= controller;
+      group = line.substr(second + 1);
+      break;
+    }
+    if (controllers.empty()) group = line.substr(second + 1);  // version 2
   }
   std::vector<std::filesystem::path> folders{mount};
   for (const std::filesystem::path& part : group.relative_path()) {

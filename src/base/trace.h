@@ -116,7 +116,7 @@ std::optional<TraceParent> parse_traceparent(std::string_view header);
 
 struct TracerOptions {
   std::string file = {};               // written, see TraceFile; "" = none
-  int64_t file_bytes_max = 256 << 20;  // nothing is written beyond
+  int64_t file_bytes_max = INT64_MAX;  // nothing is written beyond
   size_t keep = 0;                     // finished traces that recent() gives
   std::function<void(std::string_view)> log = [](std::string_view) {};  // any thread
 };

@@ -124,10 +124,15 @@ void TraceFile::write(const TraceRecord& record) {
       events_of(record, zero_, threads, next_thread_.fetch_add(threads.count()));
   std::lock_guard lock(mutex_);
   if (!on()) return;
-  const bool full = bytes_ + static_cast<int64_t>(text.size() + kEnd.size()) > bytes_max_;
-  if (append(full ? kEnd : text) && !full) return;
-  const std::string reason =
-      full ? "it has grown to its limit, --trace-limit-mb" : std::strerror(errno);
+  if (bytes_ + static_cast<int64_t>(text.size() + kEnd.size()) > bytes_max_) {
+    append(kEnd);
+    end("it has grown to its limit, --trace-limit-mb");
+  } else if (!append(text)) {
+    end(std::strerror(errno));
+  }
+}
+
+void TraceFile::end(const char* reason) {
   log_(fmt::format("--trace {}: {}; nothing more is written to it", path_, reason));
   ::close(file_);
   file_ = -1;

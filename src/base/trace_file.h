@@ -34,6 +34,7 @@ class TraceFile {
  private:
   /// Appends, or leaves the file as it was. False if that failed; errno says why.
   bool append(std::string_view text);
+  void end(const char* reason);  // nothing more is written
 
   const std::string path_;
   const int64_t bytes_max_;

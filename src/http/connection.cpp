@@ -169,7 +169,7 @@ asio::awaitable<bool> Connection::serve_one() {
     const auto [error] = co_await socket_.async_wait(asio::socket_base::wait_read, kResult);
     if (error) co_return false;
   }
-  idle_since_.reset();
+  idle_since_ = Clock::time_point::max();
   set_deadline(shared_.options.header_timeout);
   Exchange exchange(shared_);
   const auto [error, size] =
@@ -415,13 +415,10 @@ void Connection::check_deadline(Clock::time_point now) {
   if (now >= deadline_) close();
 }
 
-std::chrono::nanoseconds Connection::idle_time(Clock::time_point now) const {
-  return idle_since_ ? now - *idle_since_ : std::chrono::nanoseconds(0);
-}
-
 bool Connection::close_if_idle() {
   beast::error_code ignored;
-  if (!idle_since_ || socket_.available(ignored) > 0) return false;
+  const bool idle = idle_since_ != Clock::time_point::max();
+  if (!idle || socket_.available(ignored) > 0) return false;
   close();
   return true;
 }

@@ -38,8 +38,8 @@ class Connection {
   boost::asio::awaitable<void> run();
   /// Closes the socket if what it is doing has taken too long.
   void check_deadline(std::chrono::steady_clock::time_point now);
-  /// How long it has waited for a request; zero while it has one.
-  std::chrono::nanoseconds idle_time(std::chrono::steady_clock::time_point now) const;
+  /// Since when it waits for a request; max() while it has one.
+  std::chrono::steady_clock::time_point idle_since() const { return idle_since_; }
   /// Closes the socket unless a request is there, or has just arrived.
   ///   returns  whether it is closed
   bool close_if_idle();
@@ -89,9 +89,8 @@ class Connection {
   Shared& shared_;
   boost::beast::flat_buffer buffer_;  // read from the socket, not yet parsed
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
-  // Nothing from the first byte of a request to the end of its answer.
-  std::optional<std::chrono::steady_clock::time_point> idle_since_ =
-      std::chrono::steady_clock::now();
+  // max() from the first byte of a request to the end of its answer
+  std::chrono::steady_clock::time_point idle_since_ = std::chrono::steady_clock::now();
   bool sends_no_more_ = false;
   Consumer* consumer_ = nullptr;  // of the running answer
 };

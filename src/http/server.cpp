@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -44,7 +45,7 @@ std::chrono::milliseconds tick_of(const ServerOptions& options) {
   return std::clamp(shortest / 4, std::chrono::milliseconds(5), std::chrono::milliseconds(1000));
 }
 
-/// The usual limit is as low as that of connections, which are not to take the files of others.
+/// The usual soft limit, 1,024, would let connections take the descriptors of everything else.
 void raise_file_limit(size_t connections_max) {
   constexpr rlim_t kOtherFiles = 1024;
   rlimit files{};
@@ -66,14 +67,13 @@ struct Server::Impl {
   void bind();
   asio::awaitable<void> accept();
   asio::awaitable<void> a_moment();
-  /// Makes room for another connection; false if all have requests.
+  /// Makes room for another connection; false if none is to be closed now.
   bool close_longest_idle();
   asio::awaitable<void> watch_deadlines();
   void serve(tcp::socket socket);
   void forget(const std::shared_ptr<Connection>& connection, const std::exception_ptr& failure);
   bool wait_until_empty(std::chrono::milliseconds patience);
-  template <class Result>
-  void for_each_connection(Result (Connection::*act)());
+  void for_each_connection(std::function<void(Connection&)> act);
 
   Shared shared;
   asio::io_context io{1};
@@ -110,8 +110,7 @@ asio::awaitable<void> Server::Impl::accept() {
   while (acceptor.is_open()) {
     auto [error, socket] = co_await acceptor.async_accept(kResult);
     if (error) {
-      const bool out_of_files = error == asio::error::no_descriptors;
-      if (!out_of_files || !close_longest_idle()) co_await a_moment();
+      if (error != asio::error::no_descriptors || !close_longest_idle()) co_await a_moment();
       continue;
     }
     while (acceptor.is_open() && full() && !close_longest_idle()) co_await a_moment();
@@ -125,10 +124,8 @@ asio::awaitable<void> Server::Impl::a_moment() {
 }
 
 bool Server::Impl::close_longest_idle() {
-  const auto idle_time = [now = std::chrono::steady_clock::now()](const auto& connection) {
-    return connection->idle_time(now);
-  };
-  const auto longest = std::ranges::max_element(connections, {}, idle_time);
+  const auto longest = std::ranges::min_element(
+      connections, {}, [](const auto& connection) { return connection->idle_since(); });
   if (longest == connections.end() || !(*longest)->close_if_idle()) return false;
   std::lock_guard lock(mutex);
   connections.erase(longest);  // at once, so that its room is seen
@@ -168,10 +165,9 @@ bool Server::Impl::wait_until_empty(std::chrono::milliseconds patience) {
   return changed.wait_for(lock, patience, [&] { return connections.empty(); });
 }
 
-template <class Result>
-void Server::Impl::for_each_connection(Result (Connection::*act)()) {
-  asio::post(io, [this, act] {
-    for (const auto& connection : connections) (*connection.*act)();
+void Server::Impl::for_each_connection(std::function<void(Connection&)> act) {
+  asio::post(io, [this, act = std::move(act)] {
+    for (const auto& connection : connections) act(*connection);
   });
 }
 

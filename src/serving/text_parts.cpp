@@ -19,8 +19,7 @@ int32_t in_vocabulary(const std::string& path, std::string_view key, std::option
        vocab_size - 1);
 }
 
-text::GgufVocabulary gguf_vocabulary(const model::Checkpoint& checkpoint) {
-  const model::GgufMetadata& m = checkpoint.gguf->index.metadata;
+text::GgufVocabulary gguf_vocabulary(const model::GgufMetadata& m) {
   text::GgufVocabulary v;
   v.model = m.get<std::string_view>("tokenizer.ggml.model");
   v.pre = m.find<std::string_view>("tokenizer.ggml.pre").value_or("default");
@@ -34,11 +33,9 @@ text::GgufVocabulary gguf_vocabulary(const model::Checkpoint& checkpoint) {
                                     .value_or(std::vector<std::string_view>{})) {
     v.merges.emplace_back(merge);
   }
-  constexpr const char* kUnknown = "tokenizer.ggml.unknown_token_id";
-  if (const auto id = m.find<int64_t>(kUnknown)) {
-    v.unknown_id =
-        in_vocabulary(checkpoint.path, kUnknown, id, static_cast<int64_t>(v.tokens.size()));
-  }
+  const int64_t unknown = m.find<int64_t>("tokenizer.ggml.unknown_token_id").value_or(-1);
+  const bool there = unknown >= 0 && unknown < static_cast<int64_t>(v.tokens.size());
+  v.unknown_id = there ? static_cast<int32_t>(unknown) : -1;  // else the one of that kind
   v.add_space_prefix = m.find<bool>("tokenizer.ggml.add_space_prefix").value_or(true);
   return v;
 }
@@ -102,7 +99,7 @@ struct IdSet {
   void add_metadata(const char* key) {
     if (const auto id = checkpoint.gguf->index.metadata.find<int64_t>(key)) add(key, id);
   }
-  /// A token by its text, if there is one that the model can answer.
+  /// A token by its text, if there is one that the model can give.
   void add_text(const std::string& text) {
     const int32_t id = text.empty() ? -1 : tokenizer.token_to_id(text);
     if (id >= 0 && id < vocab_size) ids.insert(id);
@@ -113,7 +110,7 @@ struct IdSet {
 
 text::Tokenizer load_tokenizer(const model::Checkpoint& checkpoint) {
   if (checkpoint.gguf) {
-    return text::Tokenizer::from_gguf(gguf_vocabulary(checkpoint));
+    return text::Tokenizer::from_gguf(gguf_vocabulary(checkpoint.gguf->index.metadata));
   }
   if (!checkpoint.tokenizer_json) {
     fail(ErrorKind::kInvalidRequest, "{}: there is no tokenizer.json", checkpoint.path);
@@ -136,8 +133,9 @@ std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::To
   IdSet found{checkpoint, tokenizer, vocab_size};
   if (checkpoint.generation_config) found.add_config(*checkpoint.generation_config);
   found.add_config(checkpoint.config);
-  found.add_text(special_token(checkpoint, "eos_token"));
-  if (checkpoint.gguf) {
+  if (!checkpoint.gguf) {
+    found.add_text(special_token(checkpoint, "eos_token"));
+  } else {
     found.add_metadata("tokenizer.ggml.eos_token_id");
     found.add_metadata("tokenizer.ggml.eot_token_id");
     // A GGUF file names one end token; chat models end turns with these, too.
@@ -151,12 +149,13 @@ std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::To
 
 std::vector<int32_t> leading_tokens(const model::Checkpoint& checkpoint,
                                     const text::Tokenizer& tokenizer, int32_t vocab_size) {
-  constexpr const char* kGgufBos = "tokenizer.ggml.bos_token_id";
-  if (checkpoint.gguf) {  // of a file that states it, also where only its template may use it
-    const auto id = checkpoint.gguf->index.metadata.find<int64_t>(kGgufBos);
-    if (id) in_vocabulary(checkpoint.path, kGgufBos, id, vocab_size);
-  }
   const std::optional<bool> stated = stated_bos(checkpoint);
+  if (checkpoint.gguf) {
+    constexpr const char* kBos = "tokenizer.ggml.bos_token_id";
+    const auto id = checkpoint.gguf->index.metadata.find<int64_t>(kBos);
+    if (!*stated || !id) return {};
+    return {in_vocabulary(checkpoint.path, kBos, id, vocab_size)};
+  }
   if (!stated) {
     std::vector<int32_t> ids = tokenizer.leading_ids();
     for (int32_t id : ids) in_vocabulary(checkpoint.path, "post_processor", id, vocab_size);

@@ -32,7 +32,7 @@ std::set<int32_t> end_tokens(const model::Checkpoint& checkpoint, const text::To
 
 /// The tokens to put before plain text: what the post-processor of tokenizer.json does, unless an
 /// add_bos_token of tokenizer_config.json overrules it; BOS if the metadata of a GGUF file says so.
-///   throws  as end_tokens, for BOS in any case
+///   throws  as end_tokens, for these tokens
 std::vector<int32_t> leading_tokens(const model::Checkpoint& checkpoint,
                                     const text::Tokenizer& tokenizer, int32_t vocab_size);
 

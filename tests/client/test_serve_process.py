@@ -289,6 +289,7 @@ def test_two_servers_share_one_model():
 def test_silent_connections_keep_nobody_out():
     with serving() as server, contextlib.ExitStack() as silent:
         least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        silent.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (least, most))
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(least, min(most, 4096)), most))
         for _ in range(1200):  # the server holds 1,024 of them
             silent.enter_context(socket.create_connection((server.host, server.port)))

@@ -202,6 +202,12 @@ def test_a_trace_file_does_not_outgrow_its_limit(tmp_path):
     assert sum("--trace-limit-mb" in line for line in server.output) == 1
 
 
+def test_a_limit_of_no_trace_file_is_an_error():
+    done = subprocess.run([COHORT, "serve", LLAMA, "--port", "0", "--trace-limit-mb", "1"],
+                          capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "cohort: error: --trace-limit-mb has no effect without --trace\n")
+
+
 def test_a_trace_file_that_cannot_be_opened_is_an_error_at_the_start(tmp_path):
     done = subprocess.run([COHORT, "serve", LLAMA, "--port", "0", "--trace", tmp_path / "no" / "file"],
                           capture_output=True, text=True, timeout=60)

@@ -113,7 +113,8 @@ TEST(SpecialTokens, OfAGgufFileAreInItsVocabulary) {
   EXPECT_EQ(ends_of(gguf("eos_token_id", 2)), std::set{2});
   EXPECT_EQ(ends_of(gguf("eot_token_id", 3)), std::set{3});
   for (const int64_t wrong : {int64_t{-1}, int64_t{4}, int64_t{UINT32_MAX}, INT64_MAX}) {
-    for (const char* key : {"bos_token_id", "eos_token_id", "eot_token_id", "unknown_token_id"}) {
+    EXPECT_EQ(load_tokenizer(gguf("unknown_token_id", wrong)).token_to_id("<s>"), 1);
+    for (const char* key : {"bos_token_id", "eos_token_id", "eot_token_id"}) {
       const std::string said = refusal([&] {
         const model::Checkpoint checkpoint = gguf(key, wrong);
         leading(checkpoint);

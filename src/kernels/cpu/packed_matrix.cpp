@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "base/error.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace cohort::kernels::cpu {
@@ -126,6 +127,10 @@ std::byte* WeightArena::take(size_t bytes) {
 
 PackedMatrix pack_quantized(WeightArena& arena, ThreadPool& pool, int rows, int cols,
                             const QuantLayout& layout, const GroupDecoder& decode) {
+  const bool of_k_quant = layout.scale == NumberType::kI8;
+  check(layout.group == 16 ? of_k_quant && layout.bits == 6 && !layout.has_min
+                           : !of_k_quant || layout.bits == 4 || layout.bits == 5,
+        "the kernels have this layout");
   PackedMatrix matrix{.rows = rows, .cols = cols, .dense = false, .layout = layout};
   matrix.data = arena.take(matrix.total_bytes());
   pool.parallel_for(static_cast<size_t>(matrix.tiles()), [&](size_t tile) {

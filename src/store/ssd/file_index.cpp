@@ -14,9 +14,9 @@
 namespace cohort::store {
 namespace {
 
-// Nothing is mapped: who cuts a mapped file short ends the processes that read it. A write-ahead
-// log would map its -shm; one that is there goes before locks are shared. What a power cut leaves
-// half written is found out, as all that a hint says.
+// Nothing is mapped: who cuts a mapped file short ends the processes that read it. So there is no
+// write-ahead log, whose -shm is mapped; one of an earlier version is folded in while nobody else
+// has the file. Nor is anything synced: after a power cut the index may be damaged, as any hint.
 constexpr const char* kSetUp = R"(
   PRAGMA trusted_schema = OFF;
   PRAGMA mmap_size = 0;
@@ -101,7 +101,7 @@ void FileIndex::open() {
 
 void FileIndex::start_anew() {
   if (!std::exchange(said_, true)) say("cohort: SSD cache: the index was lost and is made anew\n");
-  int moved = 0;  // another server has made a new one
+  int moved = 0;  // removed, perhaps for a new one of another server
   if (db_ != nullptr) sqlite3_file_control(db_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
   sqlite3_close_v2(db_);
   db_ = nullptr;
