@@ -149,7 +149,9 @@ inline Codes load_codes(const uint8_t* p) {
 /// Field `place` of `width` bits of each byte.
 template <int width>
 inline Codes field(Codes c, int place) {
-  for (uint8_t& code : c.v) code = code >> (width * place) & ((1 << width) - 1);
+  for (uint8_t& code : c.v) {
+    code = static_cast<uint8_t>(code >> (width * place) & ((1 << width) - 1));
+  }
   return c;
 }
 /// Codes of `bits` and, above them, field `place` of `width` bits of each byte of `upper`.
