@@ -21,7 +21,7 @@ compile() {
     ccache aarch64-linux-gnu-g++ "${flags[@]}" "$level" -c {}
 }
 rm -f $out/*.o
-compile -O3 src/kernels/cpu/*.cpp src/kernels/cpu/encodings/*.cpp
+compile -O3 src/kernels/cpu/*.cpp src/kernels/cpu/encodings/*.cpp src/base/control_groups.cpp
 compile -O1 tests/kernels_cpu/*.cpp $gtest/src/gtest-all.cc $gtest/src/gtest_main.cc
 aarch64-linux-gnu-g++ $out/*.o -o $out/kernels_cpu_tests
 for cpu in max cortex-a76; do
