@@ -178,6 +178,21 @@ void in_child(const std::function<bool()>& act) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+TEST(SsdHarm, APipeInThePlaceOfAJournalIsNotWaitedFor) {
+  for (const char* ending : {"-journal", "-wal", "-shm"}) {
+    const TempFolder folder;
+    PrefixModel model({plain_layer()});
+    {
+      SsdStore store(options(folder.path));
+      ASSERT_TRUE(keep(store, model, some_ids(100, 1)) && store.flush(20s));
+    }
+    ASSERT_EQ(::mkfifo((folder.path / (std::string("index.sqlite") + ending)).c_str(), 0600), 0);
+    SsdStore store(options(folder.path));
+    EXPECT_TRUE(keep(store, model, some_ids(100, 2)) && store.flush(20s)) << ending;
+    EXPECT_TRUE(restored(store, model, some_ids(100, 1))) << ending;
+  }
+}
+
 /// Does `harm` to the files of the index, again and again, under two servers that go on.
 bool outlive(const std::function<void(const std::filesystem::path& file)>& harm, bool older) {
   const TempFolder folder;

@@ -4,6 +4,8 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -62,6 +64,15 @@ bool is_own_file(const std::filesystem::path& path) {
   return fd.get() >= 0 && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
+/// Whether what SQLite would open beside the index is files: opening a pipe would wait forever.
+bool has_no_pipes(const std::filesystem::path& path) {
+  return std::ranges::none_of(std::array{"-journal", "-wal", "-shm"}, [&](const char* ending) {
+    std::error_code error;
+    const auto status = std::filesystem::status(path.string() + ending, error);
+    return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+  });
+}
+
 }  // namespace
 
 void FileIndex::Finalize::operator()(sqlite3_stmt* statement) const {
@@ -78,7 +89,7 @@ FileIndex::~FileIndex() {
 }
 
 void FileIndex::open() {
-  if (!is_own_file(path_)) return;
+  if (!is_own_file(path_) || !has_no_pipes(path_)) return;
   int code = sqlite3_open_v2(path_.c_str(), &db_, SQLITE_OPEN_READWRITE, nullptr);
   if (code == SQLITE_OK) {
     sqlite3_extended_result_codes(db_, 1);
