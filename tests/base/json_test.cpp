@@ -4,18 +4,13 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "tests/support/refusal.h"
 
 namespace cohort {
 namespace {
 
 std::string error_of(std::string_view text, JsonRules rules = {}) {
-  try {
-    parse_json(text, "file.json", rules);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kInvalidRequest);
-    return error.what();
-  }
-  return "";
+  return test::refusal([&] { parse_json(text, "file.json", rules); });
 }
 
 TEST(Json, ErrorsNameTheTextAndThePlace) {

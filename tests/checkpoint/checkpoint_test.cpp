@@ -1,4 +1,5 @@
 #include "model/checkpoint.h"
+#include "tests/support/refusal.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -38,13 +39,7 @@ class Folder {
                   path / name);
   }
   std::string refusal(ErrorKind kind = ErrorKind::kInvalidRequest, const fs::path& sub = "") const {
-    try {
-      Checkpoint::open((path / sub).string());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), kind) << error.what();
-      return error.what();
-    }
-    return "";
+    return test::refusal([&] { Checkpoint::open((path / sub).string()); }, kind);
   }
 
   fs::path path;

@@ -1,4 +1,5 @@
 #include "model/gguf.h"
+#include "tests/support/refusal.h"
 
 #include <gtest/gtest.h>
 
@@ -10,13 +11,7 @@ const std::string kFolder = COHORT_CORPUS "/gguf/";
 
 template <class T>
 std::string refusal(const GgufMetadata& metadata, const char* key) {
-  try {
-    metadata.get<T>(key);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kInvalidRequest);
-    return error.what();
-  }
-  return "";
+  return test::refusal([&] { metadata.get<T>(key); });
 }
 
 TEST(Gguf, MetadataKeepsEveryType) {

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "model/checkpoint.h"
+#include "tests/support/refusal.h"
 
 namespace cohort::model {
 namespace {
@@ -24,16 +25,7 @@ Quantization ask(std::string_view json, int64_t in_features = 0, std::string_vie
   return quantization_of(config_of(json), module, kWeight, kScales, &kScales, in_features);
 }
 
-template <class Call>
-std::string refusal(Call call, ErrorKind kind = ErrorKind::kInvalidRequest) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    return error.what();
-  }
-  return "";
-}
+using test::refusal;
 
 TEST(Quantization, TheConfigDecidesWhenTheInputsAreUnknown) {
   EXPECT_EQ(ask("{}"), (Quantization{64, 4}));

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/checkpoint.h"
+#include "tests/support/refusal.h"
 
 namespace cohort::serving {
 namespace {
@@ -40,17 +41,7 @@ TEST(EndTokens, AreTheUnionOfWhatTheCheckpointStates) {
   EXPECT_TRUE(ends("[5, 326]").contains(326));
 }
 
-/// What a checkpoint with wrong ids is told.
-template <class Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kInvalidRequest);
-    return error.what();
-  }
-  return "nothing";
-}
+using test::refusal;
 
 /// Whether the refusal is that of a key's value that is no id.
 bool refuses(const std::string& said, const std::string& key, int32_t vocab_size = kVocab) {

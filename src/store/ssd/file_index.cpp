@@ -64,9 +64,12 @@ bool is_own_file(const std::filesystem::path& path) {
   return fd.get() >= 0 && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/// Whether what SQLite would open beside the index is files: opening a pipe would wait forever.
+/// What SQLite may keep beside the index.
+constexpr std::array kBeside{"-journal", "-wal", "-shm"};
+
+/// Whether those are files: opening a pipe would wait forever.
 bool has_no_pipes(const std::filesystem::path& path) {
-  return std::ranges::none_of(std::array{"-journal", "-wal", "-shm"}, [&](const char* ending) {
+  return std::ranges::none_of(kBeside, [&](const char* ending) {
     std::error_code error;
     const auto status = std::filesystem::status(path.string() + ending, error);
     return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
@@ -117,8 +120,9 @@ void FileIndex::start_anew() {
   sqlite3_close_v2(db_);
   db_ = nullptr;
   std::error_code error;
-  for (const char* ending : {"", "-journal", "-wal", "-shm"}) {
-    if (moved == 0) std::filesystem::remove(path_.string() + ending, error);
+  if (moved == 0) {
+    std::filesystem::remove(path_, error);
+    for (const char* ending : kBeside) std::filesystem::remove(path_.string() + ending, error);
   }
   lost_ = false;
   open();
