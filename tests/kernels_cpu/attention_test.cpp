@@ -196,8 +196,10 @@ TEST(Attention, EqualsADoubleReference) {
       error += (out[i] - want[i]) * (out[i] - want[i]);
       norm += want[i] * want[i];
     }
-    // Rarely a key or value rounds the other way in double.
-    EXPECT_LT(std::sqrt(error / norm), 2e-4) << describe(c);
+    // Rarely a key or value rounds the other way in double. The kernels round centroids to whole
+    // numbers up to 8192, the reference does not.
+    const double most = c.encoding.kind == KvKind::kTurbo ? 4e-4 : 2e-4;
+    EXPECT_LT(std::sqrt(error / norm), most) << describe(c);
   }
 }
 

@@ -2,12 +2,12 @@
 //
 // A lane is a token of keys, a channel of values. An encoding brings a type for each. Dense ones
 // read sixteen lanes as floats. Codes are read by CodesU and multiplied as integers, exactly, by
-// queries and weights that were rounded to 15 bits, unless they stand for entries of a table. Their
-// types say the rest:
+// queries and weights that were rounded to 15 bits, or, where codes of values stand for entries of
+// a table, as these entries. Their types say the rest:
 //   keys    kBits; kLess, what is stored in addition to the code; of a group and sixteen tokens its
 //           scales, with add_group(q . codes, sum of q, scores of the groups before)
 //   values  kBits; scale_weights, which multiplies 64 weights by the scales of a group and returns
-//           what is added to every channel; kLookup, and if so numbers(), the table
+//           what is added to every channel; kLookup, and if so table()
 
 /// Where a kv head keeps what in a block: the same for all blocks of a tile.
 struct KvPlaces {
@@ -110,42 +110,66 @@ struct WideCodes {
   int32_t sum;  // of the codes
 };
 
-/// Of n floats, whole groups of them; `codes` has room for 2 n bytes.
-inline WideCodes wide_codes(const float* x, int n, int8_t* codes) {
+/// Of n floats, whole groups of them, up to `limit`; `codes` has room for 2 n bytes.
+inline WideCodes wide_codes(const float* x, int n, float limit, int8_t* codes) {
   F size = set1(0);
   for (int i = 0; i < n; i += 16) {
     const F v = load(x + i);
     size = max(max(v, sub(set1(0), v)), size);
   }
-  const float peak = max_lanes(size), factor = code_factor(peak, kWideLimit);
+  const float peak = max_lanes(size), factor = code_factor(peak, limit);
   I sum = set1_i(0);
   for (int i = 0; i < n; i += 16) {
-    const I code = whole_codes(load(x + i), factor, kWideLimit);
+    const I code = whole_codes(load(x + i), factor, limit);
     store_wide(codes + i / kGroup * 2 * kGroup, i % kGroup, code);
     sum = add(sum, code);
   }
-  return {codes, peak / kWideLimit, sum_lanes(sum)};
+  return {codes, peak / limit, sum_lanes(sum)};
 }
 
-/// dots[i][p] = x_i . (codes less `less`) over n inputs in PT parts of sixteen lanes; exact.
-///   vectors  of the first part and 32 inputs; the others are `part_bytes` and `chunk_bytes` away
-template <int bits, int QT, int PT>
-[[gnu::always_inline]] inline void wide_dots(const std::byte* vectors, size_t part_bytes,
-                                             size_t chunk_bytes, int n, const WideCodes (&x)[QT],
-                                             int less, I (&dots)[QT][PT], Ahead& ahead) {
+/// What is multiplied: codes less `less`, or entries of a table.
+template <int bits>
+struct CodeOperands {
+  using Sum = WideSum;
   using C = CodesU<bits>;
-  WideSum sums[QT][PT];
-  COHORT_EACH_QUERY(i) {
-    COHORT_EACH_PART(p) sums[i][p] = wide_sum((C::kLess - less) * x[i].sum);
+  int less;
+
+  Sum start(const WideCodes& x) const { return wide_sum((C::kLess - less) * x.sum); }
+  Codes read(const std::byte* vectors, int j) const { return C::dot_vector(vectors, j); }
+};
+template <int bits>
+struct EntryOperands {
+  using Sum = EntrySum;
+  const EntryTable& table;
+
+  Sum start(const WideCodes&) const { return entry_sum(); }
+  auto read(const std::byte* vectors, int j) const {
+    return lookup<bits>(CodesU<bits>::vector(vectors, j), table);
   }
-  for (int from = 0; from < n; from += kGroup, vectors += chunk_bytes) {
+};
+
+/// dots[i][p] = x_i . operands, over the 32 inputs of the chunks [begin, end), in PT parts of
+/// sixteen lanes; exact.
+///   vectors  of the first part and chunk 0; the others are `part_bytes` and `chunk_bytes` away
+template <int bits, class Operands, int QT, int PT>
+[[gnu::always_inline]] inline void wide_dots(Operands operands, const std::byte* vectors,
+                                             size_t part_bytes, size_t chunk_bytes, int begin,
+                                             int end, const WideCodes (&x)[QT], I (&dots)[QT][PT],
+                                             Ahead& ahead) {
+  typename Operands::Sum sums[QT][PT];
+  COHORT_EACH_QUERY(i) {
+    COHORT_EACH_PART(p) sums[i][p] = operands.start(x[i]);
+  }
+  for (int chunk = begin; chunk < end; ++chunk) {
+    const std::byte* const first = vectors + chunk * chunk_bytes;
     COHORT_UNROLLED
     for (int j = 0; j < 8; ++j) {
-      Codes codes[PT];
-      COHORT_EACH_PART(p) codes[p] = C::dot_vector(vectors + p * part_bytes, j);
+      decltype(operands.read(first, j)) read[PT];
+      COHORT_EACH_PART(p) read[p] = operands.read(first + p * part_bytes, j);
       if (j < bits) ahead.advance<PT * kCodeVector>();
       COHORT_EACH_QUERY(i) {
-        COHORT_EACH_PART(p) sums[i][p] = wide_dot(sums[i][p], codes[p], x[i].codes + 2 * from, j);
+        const int8_t* const codes = x[i].codes + chunk * 2 * kGroup;
+        COHORT_EACH_PART(p) sums[i][p] = wide_dot(sums[i][p], read[p], codes, j);
       }
     }
   }
@@ -199,8 +223,8 @@ void coded_scores(const KvHead& head, const Query* queries, float* scores, Ahead
     COHORT_EACH_QUERY(i) x[i] = queries[i].groups[g];
     for (int first = 0; first < 4; first += PT) {
       I dots[QT][PT];
-      wide_dots<Keys::kBits, QT, PT>(vectors + first * kPart, kPart, kChunk, group, x, Keys::kLess,
-                                     dots, ahead);
+      wide_dots<Keys::kBits>(CodeOperands<Keys::kBits>{Keys::kLess}, vectors + first * kPart, kPart,
+                             kChunk, 0, group / kGroup, x, dots, ahead);
       COHORT_EACH_PART(p) {
         const Keys scales(head, g, first + p);
         COHORT_EACH_QUERY(i) {
@@ -329,53 +353,43 @@ void sum_dense(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
   for (; d < end; d += 16) accumulate_dense<Values, QT, 1>(head, d, sum, ahead);
 }
 
-/// As accumulate_dense, of codes that are looked up in a table; `sum` has weights times scales.
-template <class Values, int QT, int PT>
-void accumulate_numbers(const KvHead& head, int channel, const ValueSum& sum, Ahead& ahead_so_far) {
-  constexpr size_t kChunk = code_vector_bytes(Values::kBits), kPart = kHalves * kChunk;
-  Ahead ahead = ahead_so_far;  // in registers
-  F acc[QT][PT];
-  sum.start(channel, acc);
-  const float* const numbers = Values::numbers();
-  const std::byte* vectors = head.values() + channel / 16 * kPart;
-  const float* weights = sum.weights;
-  for (int chunk = 0; chunk < kHalves; ++chunk, vectors += kChunk) {
-    COHORT_UNROLLED
-    for (int j = 0; j < 8; ++j, weights += 4) {
-      Codes codes[PT];
-      COHORT_EACH_PART(p) codes[p] = CodesU<Values::kBits>::vector(vectors + p * kPart, j);
-      if (j < Values::kBits) ahead.advance<PT * kCodeVector>();
-      COHORT_UNROLLED
-      for (int token = 0; token < 4; ++token) {
-        F v[PT];
-        COHORT_EACH_PART(p) v[p] = lookup<Values::kBits>(codes[p], token, numbers);
-        COHORT_EACH_QUERY(i) {
-          const F w = set1(weights[i * 64 + token]);
-          COHORT_EACH_PART(p) acc[i][p] = fma(w, v[p], acc[i][p]);
-        }
-      }
-    }
-  }
-  sum.finish(channel, acc);
-  ahead_so_far = ahead;
-}
+/// What weights are rounded to: to 14 bits where they meet entries of a table, so that 32 products
+/// fit into a sum.
+template <class Values>
+constexpr float kWeightLimit = Values::kLookup ? kWideLimit / 2 : kWideLimit;
 
-/// As accumulate_dense, of codes that are numbers themselves.
+/// As accumulate_dense, of codes.
 ///   x        weights times scales
 ///   offsets  [query]: added to every channel
 template <class Values, int QT, int PT>
 void accumulate_codes(const KvHead& head, int channel, const ValueSum& sum,
                       const WideCodes (&x)[QT], const float* offsets, Ahead& ahead_so_far) {
-  constexpr size_t kChunk = code_vector_bytes(Values::kBits), kPart = kHalves * kChunk;
+  constexpr int kBits = Values::kBits;
+  constexpr size_t kChunk = code_vector_bytes(kBits), kPart = kHalves * kChunk;
+  const std::byte* const vectors = head.values() + channel / 16 * kPart;
   Ahead ahead = ahead_so_far;  // in registers
   I dots[QT][PT];
-  wide_dots<Values::kBits, QT, PT>(head.values() + channel / 16 * kPart, kPart, kChunk,
-                                   kBlockTokens, x, 0, dots, ahead);
   F acc[QT][PT];
-  sum.start(channel, acc);
-  COHORT_EACH_QUERY(i) {
-    const F scale = set1(x[i].scale), offset = set1(offsets[i]);
-    COHORT_EACH_PART(p) acc[i][p] = fma(to_float(dots[i][p]), scale, add(acc[i][p], offset));
+  if constexpr (Values::kLookup) {
+    static_assert(double{kMostEntry} * kWeightLimit<Values> * kGroup <=
+                  std::numeric_limits<int32_t>::max());
+    const EntryTable& table = Values::table();
+    sum.start(channel, acc);
+    for (int half = 0; half < kHalves; ++half) {
+      wide_dots<kBits>(EntryOperands<kBits>{table}, vectors, kPart, kChunk, half, half + 1, x, dots,
+                       ahead);
+      COHORT_EACH_QUERY(i) {
+        const F scale = set1(x[i].scale * table.scale);
+        COHORT_EACH_PART(p) acc[i][p] = fma(to_float(dots[i][p]), scale, acc[i][p]);
+      }
+    }
+  } else {
+    wide_dots<kBits>(CodeOperands<kBits>{0}, vectors, kPart, kChunk, 0, kHalves, x, dots, ahead);
+    sum.start(channel, acc);
+    COHORT_EACH_QUERY(i) {
+      const F scale = set1(x[i].scale), offset = set1(offsets[i]);
+      COHORT_EACH_PART(p) acc[i][p] = fma(to_float(dots[i][p]), scale, add(acc[i][p], offset));
+    }
   }
   sum.finish(channel, acc);
   ahead_so_far = ahead;
@@ -390,20 +404,14 @@ void sum_coded(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
     for (int i = 0; i < QT; ++i) {
       offsets[i] = Values::scale_weights(head, g, sum.weights + i * 64, weights + i * 64);
     }
-    const ValueSum scaled{sum.keys, weights, sum.corrections, sum.outputs};
-    if constexpr (Values::kLookup) {
-      constexpr int PT = std::min(kParts<QT>, 2);
-      for (int d = g * group; d < (g + 1) * group; d += 16 * PT) {
-        accumulate_numbers<Values, QT, PT>(head, d, scaled, ahead);
-      }
-    } else {
-      constexpr int PT = std::min(kParts<WideSum::kSums * QT>, 2);
-      int8_t codes[QT][2 * kBlockTokens];
-      WideCodes x[QT];
-      COHORT_EACH_QUERY(i) x[i] = wide_codes(weights + i * 64, kBlockTokens, codes[i]);
-      for (int d = g * group; d < (g + 1) * group; d += 16 * PT) {
-        accumulate_codes<Values, QT, PT>(head, d, scaled, x, offsets, ahead);
-      }
+    int8_t codes[QT][2 * kBlockTokens];
+    WideCodes x[QT];
+    COHORT_EACH_QUERY(i)
+    x[i] = wide_codes(weights + i * 64, kBlockTokens, kWeightLimit<Values>, codes[i]);
+    using Sum = std::conditional_t<Values::kLookup, EntrySum, WideSum>;
+    constexpr int PT = std::min(kParts<Sum::kSums * QT>, 2);
+    for (int d = g * group; d < (g + 1) * group; d += 16 * PT) {
+      accumulate_codes<Values, QT, PT>(head, d, sum, x, offsets, ahead);
     }
   }
 }
@@ -510,7 +518,7 @@ inline AttendWork::AttendWork(const AttendTile& t) : tile(t), places(t.geometry)
     queries[i] = {t.queries[i], groups[i]};
     for (int g = 0; g < places.groups; ++g) {
       const int at = g * places.group;
-      groups[i][g] = wide_codes(t.queries[i] + at, places.group, codes[i] + 2 * at);
+      groups[i][g] = wide_codes(t.queries[i] + at, places.group, kWideLimit, codes[i] + 2 * at);
     }
   }
 }

@@ -59,7 +59,7 @@ struct TileSpan {
 };
 
 /// Raised with every change that lets a kernel give other bits: saved state is bound to it.
-constexpr int kArithmeticVersion = 4;
+constexpr int kArithmeticVersion = 5;
 
 constexpr int kSegmentBlocks = 16;  // keys of 16 blocks are reduced first, then merged in order
 

@@ -167,22 +167,72 @@ inline I code_at(Codes c, int byte) {
           _mm256_and_si256(_mm256_srl_epi32(c.b, shift), mask)};
 }
 
+/// 16 bits for each of the four inputs of a lane: 0 and 2, 1 and 3.
+struct Words {
+  Codes even, odd;
+};
+inline Codes even_bytes(Codes c) {
+  const __m256i mask = _mm256_set1_epi16(255);
+  return {_mm256_and_si256(c.a, mask), _mm256_and_si256(c.b, mask)};
+}
+inline Codes odd_bytes(Codes c) {
+  return {_mm256_srli_epi16(c.a, 8), _mm256_srli_epi16(c.b, 8)};
+}
+inline Words widen(Codes c) {
+  return {even_bytes(c), odd_bytes(c)};
+}
+
+/// The bytes of a table for codes of up to 5 bits.
 template <int bits>
-inline __m256 lookup_half(__m256i codes, const float* table) {
-  if constexpr (bits <= 3) {
-    return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), codes);
-  } else if constexpr (bits == 4) {
-    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_loadu_ps(table), codes),
-                            _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), codes),
-                            _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
+inline __m256i lookup_bytes(__m256i codes, const int8_t* table) {
+  const auto of_16 = [&](int i) {
+    const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table) + i);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(part), codes);
+  };
+  if constexpr (bits <= 4) return of_16(0);
+  return _mm256_blendv_epi8(of_16(0), of_16(1), _mm256_slli_epi16(codes, 3));
+}
+/// The entries for words below 256, more than a shuffle finds.
+inline __m256i gather_words(__m256i codes, const int16_t* table) {
+  const auto* base = reinterpret_cast<const int*>(table);
+  const __m256i low = _mm256_and_si256(codes, _mm256_set1_epi32(255));
+  const __m256i high = _mm256_srli_epi32(codes, 16);
+  return _mm256_blend_epi16(_mm256_i32gather_epi32(base, low, 2),
+                            _mm256_slli_epi32(_mm256_i32gather_epi32(base, high, 2), 16), 0xaa);
+}
+template <int bits>
+inline void lookup_half(__m256i codes, const EntryTable& table, __m256i& even, __m256i& odd) {
+  if constexpr (bits <= 5) {
+    const __m256i high = lookup_bytes<bits>(codes, table.high);
+    const __m256i low = lookup_bytes<bits>(codes, table.low);
+    even = _mm256_add_epi16(_mm256_srai_epi16(_mm256_slli_epi16(high, 8), 1),
+                            _mm256_srai_epi16(_mm256_slli_epi16(low, 8), 8));
+    odd = _mm256_add_epi16(_mm256_slli_epi16(_mm256_srai_epi16(high, 8), 7),
+                           _mm256_srai_epi16(low, 8));
   } else {
-    return _mm256_i32gather_ps(table, codes, 4);
+    even = gather_words(_mm256_and_si256(codes, _mm256_set1_epi16(255)), table.entries);
+    odd = gather_words(_mm256_srli_epi16(codes, 8), table.entries);
   }
 }
-/// table[byte `byte` of each lane], codes of `bits`; a table has at least sixteen entries,
-/// repeating.
 template <int bits>
-inline F lookup(Codes c, int byte, const float* table) {
-  const I codes = code_at(c, byte);
-  return {lookup_half<bits>(codes.a, table), lookup_half<bits>(codes.b, table)};
+inline Words lookup(Codes c, const EntryTable& table) {
+  Words words;
+  lookup_half<bits>(c.a, table, words.even.a, words.odd.a);
+  lookup_half<bits>(c.b, table, words.even.b, words.odd.b);
+  return words;
+}
+/// sum + words . the inputs 4 j to 4 j + 3 of x, as store_wide left them (exact).
+inline I dot_words(I sum, Words w, const int8_t* x, int j) {
+  int32_t pairs[2];
+  __builtin_memcpy(pairs, x + 8 * j, 8);
+  const __m256i even = _mm256_set1_epi32(pairs[0]), odd = _mm256_set1_epi32(pairs[1]);
+  return {word_dot_half(word_dot_half(sum.a, w.even.a, even), w.odd.a, odd),
+          word_dot_half(word_dot_half(sum.b, w.even.b, even), w.odd.b, odd)};
+}
+/// Stores sixteen codes from input `at` of x, 0 or 16, on: of four the first and the third first.
+inline void store_wide(int8_t* x, int at, I codes) {
+  // Packing goes by halves of a register; the permutation puts these in order.
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(codes.a, codes.b), 0xd8);
+  const __m256i pairs = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(x + 2 * at), pairs);
 }

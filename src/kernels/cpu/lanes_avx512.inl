@@ -147,16 +147,44 @@ inline I code_at(Codes c, int byte) {
       _mm512_and_si512(_mm512_srl_epi32(c.v, _mm_cvtsi32_si128(8 * byte)), _mm512_set1_epi32(255))};
 }
 
-/// table[byte `byte` of each lane], codes of `bits`; a table has at least sixteen entries,
-/// repeating.
+/// 16 bits for each of the four inputs of a lane: 0 and 2, 1 and 3.
+struct Words {
+  __m512i even, odd;
+};
+inline Words widen(Codes c) {
+  return {_mm512_and_si512(c.v, _mm512_set1_epi16(255)), _mm512_srli_epi16(c.v, 8)};
+}
+/// The entries for the low bytes of words, codes of `bits`.
 template <int bits>
-inline F lookup(Codes c, int byte, const float* table) {
-  const __m512i code = byte == 0 ? c.v : _mm512_srli_epi32(c.v, static_cast<unsigned>(8 * byte));
-  if constexpr (bits <= 4) {
-    return {_mm512_permutexvar_ps(code, _mm512_loadu_ps(table))};
-  } else if constexpr (bits == 5) {
-    return {_mm512_permutex2var_ps(_mm512_loadu_ps(table), code, _mm512_loadu_ps(table + 16))};
+inline __m512i lookup_words(__m512i codes, const int16_t* table) {
+  const auto part = [&](int i) { return _mm512_loadu_si512(table + 32 * i); };
+  if constexpr (bits <= 5) {
+    return _mm512_permutexvar_epi16(codes, part(0));
   } else {
-    return {_mm512_i32gather_ps(code_at(c, byte).v, table, 4)};
+    const auto of_64 = [&](int i) {
+      return _mm512_permutex2var_epi16(part(2 * i), codes, part(2 * i + 1));
+    };
+    const __mmask32 bit6 = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(64));
+    const __mmask32 bit7 = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(128));
+    return _mm512_mask_blend_epi16(bit7, _mm512_mask_blend_epi16(bit6, of_64(0), of_64(1)),
+                                   _mm512_mask_blend_epi16(bit6, of_64(2), of_64(3)));
   }
+}
+template <int bits>
+inline Words lookup(Codes c, const EntryTable& table) {
+  return {lookup_words<bits>(c.v, table.entries),
+          lookup_words<bits>(_mm512_srli_epi16(c.v, 8), table.entries)};
+}
+/// sum + words . the inputs 4 j to 4 j + 3 of x, as store_wide left them (exact).
+inline I dot_words(I sum, Words w, const int8_t* x, int j) {
+  int32_t pairs[2];
+  __builtin_memcpy(pairs, x + 8 * j, 8);
+  const __m512i with_even = _mm512_dpwssd_epi32(sum.v, w.even, _mm512_set1_epi32(pairs[0]));
+  return {_mm512_dpwssd_epi32(with_even, w.odd, _mm512_set1_epi32(pairs[1]))};
+}
+/// Stores sixteen codes from input `at` of x, 0 or 16, on: of four the first and the third first.
+inline void store_wide(int8_t* x, int at, I codes) {
+  const __m256i words = _mm512_cvtepi32_epi16(codes.v);
+  const __m256i pairs = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(x + 2 * at), pairs);
 }

@@ -151,20 +151,33 @@ inline Codes with_upper(Codes c, Codes upper, int place) {
 inline Codes less_for_dot(Codes c) {
   return each<Codes>([&](int i) { return veorq_u8(c.v[i], vdupq_n_u8(kDotLess)); });
 }
-/// sum + codes . the signed bytes 4 j to 4 j + 3 of x (exact).
-inline I dot4(I sum, Codes c, const int8_t* x, int j) {
+/// dot<lane>(part of sum, part of codes, sixteen bytes of x); j is known where loops are unrolled.
+template <class Dot>
+inline I dot4_by(I sum, Codes c, const int8_t* x, int j, Dot dot) {
   const int8x16_t sixteen = vld1q_s8(x + j / 4 * 16);
   return each<I>([&](int i) {
-    switch (j % 4) {  // known where loops are unrolled
+    switch (j % 4) {
       case 0:
-        return dot_lane<0>(sum.v[i], c.v[i], sixteen);
+        return dot.template operator()<0>(sum.v[i], c.v[i], sixteen);
       case 1:
-        return dot_lane<1>(sum.v[i], c.v[i], sixteen);
+        return dot.template operator()<1>(sum.v[i], c.v[i], sixteen);
       case 2:
-        return dot_lane<2>(sum.v[i], c.v[i], sixteen);
+        return dot.template operator()<2>(sum.v[i], c.v[i], sixteen);
       default:
-        return dot_lane<3>(sum.v[i], c.v[i], sixteen);
+        return dot.template operator()<3>(sum.v[i], c.v[i], sixteen);
     }
+  });
+}
+/// sum + codes . the signed bytes 4 j to 4 j + 3 of x (exact).
+inline I dot4(I sum, Codes c, const int8_t* x, int j) {
+  return dot4_by(sum, c, x, j, []<int lane>(int32x4_t s, uint8x16_t codes, int8x16_t sixteen) {
+    return dot_lane<lane>(s, codes, sixteen);
+  });
+}
+/// As dot4, of signed codes.
+inline I dot4_signed(I sum, Codes c, const int8_t* x, int j) {
+  return dot4_by(sum, c, x, j, []<int lane>(int32x4_t s, uint8x16_t codes, int8x16_t sixteen) {
+    return vdotq_laneq_s32(s, vreinterpretq_s8_u8(codes), sixteen, lane);
   });
 }
 inline I code_at(Codes c, int byte) {
@@ -175,32 +188,18 @@ inline I code_at(Codes c, int byte) {
   });
 }
 
-/// The entries of a table of 2^bits floats, found as four bytes each.
+/// The bytes of a table for codes of `bits`.
 template <int bits>
-inline float32x4_t lookup_four(int32x4_t codes, const float* table) {
+inline Codes lookup_bytes(Codes c, const int8_t* table) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(table);
-  const uint8x16_t at =
-      vreinterpretq_u8_s32(vmlaq_n_s32(vdupq_n_s32(0x03020100), codes, 0x04040404));
-  if constexpr (bits == 2) return vreinterpretq_f32_u8(vqtbl1q_u8(vld1q_u8(bytes), at));
-  if constexpr (bits == 3) return vreinterpretq_f32_u8(vqtbl2q_u8(vld1q_u8_x2(bytes), at));
-  uint8x16_t found = vqtbl4q_u8(vld1q_u8_x4(bytes), at);
-  if constexpr (bits == 5) {
-    found = vqtbx4q_u8(found, vld1q_u8_x4(bytes + 64), vsubq_u8(at, vdupq_n_u8(64)));
-  }
-  return vreinterpretq_f32_u8(found);
-}
-/// table[byte `byte` of each lane], codes of `bits`; a table has at least sixteen entries,
-/// repeating.
-template <int bits>
-inline F lookup(Codes c, int byte, const float* table) {
-  const I codes = code_at(c, byte);
-  if constexpr (bits <= 5) {
-    return each<F>([&](int i) { return lookup_four<bits>(codes.v[i], table); });
-  } else {
-    int32_t at[16];
-    float v[16];
-    for (int i = 0; i < 4; ++i) vst1q_s32(at + 4 * i, codes.v[i]);
-    for (int i = 0; i < 16; ++i) v[i] = table[at[i]];
-    return load(v);
-  }
+  return each<Codes>([&](int i) {
+    if constexpr (bits <= 4) return vqtbl1q_u8(vld1q_u8(bytes), c.v[i]);
+    if constexpr (bits == 5) return vqtbl2q_u8(vld1q_u8_x2(bytes), c.v[i]);
+    uint8x16_t found = vqtbl4q_u8(vld1q_u8_x4(bytes), c.v[i]);
+    for (int part = 64; part < 1 << bits; part += 64) {
+      const uint8x16_t at = vsubq_u8(c.v[i], vdupq_n_u8(static_cast<uint8_t>(part)));
+      found = vqtbx4q_u8(found, vld1q_u8_x4(bytes + part), at);
+    }
+    return found;
+  });
 }

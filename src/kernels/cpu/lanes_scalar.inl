@@ -173,15 +173,24 @@ inline I dot4(I sum, Codes c, const int8_t* x, int j) {
   }
   return sum;
 }
+/// As dot4, of signed codes.
+inline I dot4_signed(I sum, Codes c, const int8_t* x, int j) {
+  for (int lane = 0; lane < 16; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      sum.v[lane] += static_cast<int8_t>(c.v[lane * 4 + i]) * x[4 * j + i];
+    }
+  }
+  return sum;
+}
 inline I code_at(Codes c, int byte) {
   I out;
   for (int lane = 0; lane < 16; ++lane) out.v[lane] = c.v[lane * 4 + byte];
   return out;
 }
 
-/// table[byte `byte` of each lane], codes of `bits`; a table has at least sixteen entries,
-/// repeating.
+/// The bytes of a table for codes of `bits`.
 template <int bits>
-inline F lookup(Codes c, int byte, const float* table) {
-  return each([&](int i) { return table[c.v[4 * i + byte]]; });
+inline Codes lookup_bytes(Codes c, const int8_t* table) {
+  for (uint8_t& code : c.v) code = static_cast<uint8_t>(table[code]);
+  return c;
 }

@@ -41,6 +41,10 @@ inline __m256i dot_half(__m256i sum, __m256i codes, __m256i x) {
   const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(codes, 8), _mm256_srai_epi16(x, 8));
   return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
 }
+/// sum + words . words of x, two at a time.
+inline __m256i word_dot_half(__m256i sum, __m256i words, __m256i x) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(words, x));
+}
 
 #include "kernels/cpu/lanes_avx2.inl"
 

@@ -35,7 +35,7 @@ constexpr int kBusySums = 8, kMostSums = 16;
 
 #include "kernels/cpu/lanes_avx512.inl"
 
-#include "kernels/cpu/wide_bytes.inl"
+#include "kernels/cpu/wide_words.inl"
 
 #include "kernels/cpu/kernels.inl"
 

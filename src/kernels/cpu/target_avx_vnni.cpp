@@ -37,10 +37,14 @@ constexpr int kBusySums = 8, kMostSums = 16;
 inline __m256i dot_half(__m256i sum, __m256i codes, __m256i x) {
   return _mm256_dpbusd_avx_epi32(sum, codes, x);
 }
+/// sum + words . words of x, two at a time.
+inline __m256i word_dot_half(__m256i sum, __m256i words, __m256i x) {
+  return _mm256_dpwssd_avx_epi32(sum, words, x);
+}
 
 #include "kernels/cpu/lanes_avx2.inl"
 
-#include "kernels/cpu/wide_bytes.inl"
+#include "kernels/cpu/wide_words.inl"
 
 #include "kernels/cpu/kernels.inl"
 

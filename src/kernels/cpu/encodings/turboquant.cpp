@@ -17,14 +17,28 @@ constexpr float kMostF16 = 65504.0f;
 constexpr float kTiny = 1e-8f;  // keeps the division by a scale of zero defined
 
 struct Codebook {
-  std::array<float, 256> centroids{};   // repeated up to sixteen
+  const float* centroids = nullptr;
   std::array<float, 255> boundaries{};  // between neighbours
+  EntryTable table{};
 };
 
 template <size_t N>
+constexpr EntryTable entry_table(const float (&centroids)[N]) {
+  EntryTable table{};
+  for (const float c : centroids) table.scale = std::max({table.scale, c, -c});
+  table.scale /= kMostEntry;
+  for (size_t i = 0; i < std::max<size_t>(N, 32); ++i) {
+    const float entry = centroids[i % N] / table.scale;
+    table.entries[i] = static_cast<int16_t>(entry + (entry < 0 ? -0.5f : 0.5f));
+    table.high[i] = static_cast<int8_t>((table.entries[i] + 64) >> 7);
+    table.low[i] = static_cast<int8_t>(table.entries[i] - 128 * table.high[i]);
+  }
+  return table;
+}
+
+template <size_t N>
 constexpr Codebook codebook(const float (&centroids)[N]) {
-  Codebook book;
-  for (size_t i = 0; i < std::max<size_t>(N, 16); ++i) book.centroids[i] = centroids[i % N];
+  Codebook book{centroids, {}, entry_table(centroids)};
   for (size_t i = 0; i + 1 < N; ++i) book.boundaries[i] = (centroids[i] + centroids[i + 1]) / 2;
   return book;
 }
@@ -87,7 +101,11 @@ void unrotate_values(int dim, float* x) {
 }
 
 const float* turbo_centroids(int bits) {
-  return codebook_of(bits).centroids.data();
+  return codebook_of(bits).centroids;
+}
+
+const EntryTable& turbo_entries(int bits) {
+  return codebook_of(bits).table;
 }
 
 TurboKeys encode_turbo_keys(const float* x, int bits, uint8_t* codes) {

@@ -17,8 +17,18 @@ void rotate_values(int dim, float* x);
 /// Undoes rotate_values.
 void unrotate_values(int dim, float* x);
 
-/// The 2^bits centroids, repeated up to sixteen.
+/// The 2^bits centroids.
 const float* turbo_centroids(int bits);
+
+/// The centroids as attention multiplies them: entries times `scale`, repeated up to 32. An entry
+/// is also 128 * high + low, |low| <= 64.
+struct EntryTable {
+  float scale;
+  int16_t entries[256];
+  int8_t high[256], low[256];
+};
+constexpr int kMostEntry = 8192;
+const EntryTable& turbo_entries(int bits);
 
 /// A group of keys: key ~ (code + zero) * scale, both f16. Codes of 8 bits are stored plus 128.
 /// A group whose f16 scale would be 0 or whose zero would overflow, that is a (nearly) constant

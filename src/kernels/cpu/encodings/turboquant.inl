@@ -18,7 +18,7 @@ template <int bits>
 struct TurboValues {
   static constexpr int kBits = bits;
   static constexpr bool kLookup = true;
-  static const float* numbers() { return turbo_centroids(bits); }
+  static const EntryTable& table() { return turbo_entries(bits); }
   static float scale_weights(const KvHead& head, int group, const float* weights, float* scaled) {
     const std::byte* scales = head.scales(kValueScales, group);
     for (int token = 0; token < kBlockTokens; token += 16) {
