@@ -1,5 +1,9 @@
 #include "base/system_memory.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -64,6 +68,12 @@ size_t available_memory_bytes(const std::string& root) {
 
 size_t available_memory_bytes() {
   return available_memory_bytes("");
+}
+
+void return_freed_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
 }
 
 }  // namespace cohort

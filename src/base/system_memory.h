@@ -12,4 +12,8 @@ namespace cohort {
 size_t available_memory_bytes(const std::string& root);
 size_t available_memory_bytes();
 
+/// Gives the system what this process has freed; without this, much of it stays with the process.
+///   cost  some milliseconds
+void return_freed_memory();
+
 }  // namespace cohort

@@ -212,17 +212,29 @@ void Loop::admit() {
   while (!some_wait) {
     const Submission* next = line_.next(options_.now());
     if (next == nullptr) break;
-    if (!rows_.empty()) {
-      const auto choices = static_cast<size_t>(next->request.choices);
-      const Clock::time_point unread = options_.now() - kUnreadTime;
-      while (places() + choices > options_.max_rows && park_unread(unread)) continue;
-      if (places() + choices > options_.max_rows) break;
-      const auto prompt = static_cast<int64_t>(next->request.prompt.size());
-      const int64_t known = prompt + next->replayed_tokens();
-      if (!has_room(*next, known, prompt + next->max_tokens)) break;
+    const Clock::time_point unread = options_.now() - kUnreadTime;
+    while (!rows_.empty() && !has_places(*next) && park_unread(unread)) continue;
+    if (fits(*next)) {
+      make_row(line_.take());
+      continue;
     }
-    make_row(line_.take());
+    auto passing =
+        line_.take_passing(options_.now(), [this](const Submission& s) { return fits(s); });
+    if (!passing) break;
+    make_row(std::move(*passing));
   }
+}
+
+bool Loop::has_places(const Submission& submission) const {
+  return places() + static_cast<size_t>(submission.request.choices) <= options_.max_rows;
+}
+
+/// Whether it may become a row now. One alone always may.
+bool Loop::fits(const Submission& submission) const {
+  if (rows_.empty()) return true;
+  const auto prompt = static_cast<int64_t>(submission.request.prompt.size());
+  return has_places(submission) && has_room(submission, prompt + submission.replayed_tokens(),
+                                            prompt + submission.max_tokens);
 }
 
 /// Rows, those that are still to be forked included; but who parks until a consumer reads, which

@@ -1,11 +1,10 @@
 #include "engine/engine.h"
 
 #include <cstdio>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include <exception>
 #include <utility>
+
+#include "base/system_memory.h"
 
 namespace cohort::engine {
 namespace {
@@ -54,18 +53,27 @@ void Engine::submit(Submission submission) {
 std::optional<Error> Engine::enqueue(Submission submission) {
   const size_t tokens = submission.request.prompt.size();
   std::lock_guard lock(mutex_);
-  if (draining_ || stopping_) return Error(ErrorKind::kUnavailable, "the server is shutting down");
-  if (!alive_) return Error(ErrorKind::kUnavailable, "the engine has stopped after a failure");
+  if (draining_ || stopping_) {
+    return Error(ErrorKind::kUnavailable, "the server is shutting down", "", "server_draining");
+  }
+  if (!alive_) {
+    return Error(ErrorKind::kUnavailable, "the engine has stopped after a failure", "",
+                 "engine_dead");
+  }
   const size_t waiting = stats_.waiting, waiting_tokens = stats_.waiting_tokens;
   if (waiting >= options_.max_waiting) {
-    return Error(ErrorKind::kOverloaded,
-                 fmt::format("{} requests are waiting already; try again later", waiting));
+    return Error(
+        ErrorKind::kOverloaded,
+        fmt::format("requests that are waiting already: {}, as many as may (--max-waiting); try "
+                    "again later",
+                    waiting));
   }
   if (waiting > 0 && waiting_tokens + tokens > options_.max_waiting_tokens) {
-    return Error(ErrorKind::kOverloaded,
-                 fmt::format("prompts of {} tokens are waiting already, and this one has {}; try "
-                             "again later",
-                             waiting_tokens, tokens));
+    return Error(
+        ErrorKind::kOverloaded,
+        fmt::format("prompts of {} tokens are waiting already, and this one has {}, more than "
+                    "may (--max-waiting-tokens); try again later",
+                    waiting_tokens, tokens));
   }
   inbox_.push_back(std::move(submission));
   stats_.waiting_tokens += tokens;
@@ -98,9 +106,7 @@ void Engine::release_memory() {
 #ifndef NDEBUG
   loop_.check_integrity();
 #endif
-#ifdef __GLIBC__
-  ::malloc_trim(0);
-#endif
+  return_freed_memory();
 }
 
 bool Engine::receive(bool idle) {

@@ -90,6 +90,8 @@ class Loop {
   void refuse(const Submission& submission, const TokenEvent& last) noexcept;
   void left_line(size_t prompt_tokens) noexcept;
   size_t places() const;
+  bool has_places(const Submission& submission) const;
+  bool fits(const Submission& submission) const;
   size_t bytes_of(const Submission& submission, int64_t tokens) const;
   /// Whether a row of `tokens` fits beside what the active rows need now and soon.
   bool has_room(const Submission& submission, int64_t tokens, int64_t most_tokens) const;

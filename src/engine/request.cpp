@@ -20,13 +20,14 @@ void require_fit(const Request& request, int64_t context_tokens) {
            "context_length_exceeded");
   }
   if (request.max_tokens && *request.max_tokens < 1) {
-    refuse("max_tokens", "max_tokens must be at least 1", "invalid_value");
+    refuse(request.max_tokens_field, "max_tokens must be at least 1", "invalid_value");
   }
   if (request.max_tokens && *request.max_tokens > context_tokens - prompt) {
-    refuse("max_tokens",
-           fmt::format("the prompt has {} tokens and max_tokens is {}: together they must not "
-                       "exceed the context of {}; at most {} can be generated",
-                       prompt, *request.max_tokens, context_tokens, context_tokens - prompt),
+    refuse(request.max_tokens_field,
+           fmt::format("the prompt has {} tokens and {} is {}: together they must not exceed the "
+                       "context of {}; at most {} can be generated",
+                       prompt, request.max_tokens_field, *request.max_tokens, context_tokens,
+                       context_tokens - prompt),
            "context_length_exceeded");
   }
 }

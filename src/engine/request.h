@@ -42,9 +42,10 @@ struct Request {
   bool own_id = false;                  // the caller chose it: a retry may go on under it
   std::vector<int32_t> prompt;          // token ids, at least one
   std::string prompt_field = "prompt";  // what the caller gave it as, for errors
-  std::optional<int64_t> max_tokens;    // of one choice; absent = until the end of the context
-  int choices = 1;                      // answers to the same prompt, read once
-  std::optional<int> top_logprobs;      // absent: no logprobs; else that many alternatives a token
+  std::string max_tokens_field = "max_tokens";
+  std::optional<int64_t> max_tokens;  // of one choice; absent = until the end of the context
+  int choices = 1;                    // answers to the same prompt, read once
+  std::optional<int> top_logprobs;    // absent: no logprobs; else that many alternatives a token
   Priority priority = Priority::kNormal;
   std::string session;            // a conversation, whose prefixes are kept longer; "" = none
   std::string cache_salt;         // only requests of equal salt share prefixes

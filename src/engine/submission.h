@@ -24,6 +24,7 @@ struct Submission {
   /// Set if checkpoints of its only answer are to be kept; its `answer` is what an earlier run has
   /// left, of which this one gives the same from its beginning.
   std::optional<store::Generation> generation = {};
+  int64_t passed = 0;  // cost of those that passed it in the waiting line
 
   int64_t replayed_tokens() const {
     return generation ? static_cast<int64_t>(generation->answer.size()) : 0;

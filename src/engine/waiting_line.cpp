@@ -1,6 +1,7 @@
 #include "engine/waiting_line.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -11,7 +12,9 @@ namespace {
 constexpr int64_t kLeastCost = 512;
 
 int64_t cost(const Submission& submission) {
-  return std::max(kLeastCost, static_cast<int64_t>(submission.request.prompt.size()));
+  const Request& request = submission.request;
+  return std::max(kLeastCost, static_cast<int64_t>(request.prompt.size())) +
+         (request.choices - 1) * kLeastCost;
 }
 
 /// Smaller goes first.
@@ -65,9 +68,26 @@ const Submission* WaitingLine::next(Clock::time_point now) {
 
 Submission WaitingLine::take() {
   check(next_ != waiting_.end(), "a request is taken after it was next");
-  Submission taken = std::move(*next_);
-  waiting_.erase(next_);
-  next_ = waiting_.end();
+  return take(std::exchange(next_, waiting_.end()));
+}
+
+std::optional<Submission> WaitingLine::take_passing(
+    Clock::time_point now, const std::function<bool(const Submission&)>& fits) {
+  check(next_ != waiting_.end(), "who passes passes the next");
+  const int64_t left = cost(*next_) - next_->passed;
+  const int urgency = urgency_of(*next_, now);
+  for (auto place = waiting_.begin(); place != waiting_.end(); ++place) {
+    if (place == next_ || cost(*place) > left || urgency_of(*place, now) != urgency) continue;
+    if (!fits(*place)) continue;
+    next_->passed += cost(*place);
+    return take(place);
+  }
+  return std::nullopt;
+}
+
+Submission WaitingLine::take(Place place) {
+  Submission taken = std::move(*place);
+  waiting_.erase(place);
   credit_[taken.request.client] -= cost(taken);
   forget_absent_clients();
   return taken;

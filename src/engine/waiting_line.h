@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +16,13 @@ namespace cohort::engine {
 /// Requests that are not rows yet, and whose turn is next.
 ///   classes   a higher priority goes first; who waits rises one class every 30 s, so none starves
 ///   clients   within a class, deficit round-robin: in its turn a client may start requests worth
-///             2,048 prompt tokens, a short one counting as 512, and carries over what a long one
-///             needs more. A client with a hundred requests delays another one's by one turn
+///             2,048 prompt tokens, a short one and each further answer counting as 512, and
+///             carries over what a long one needs more. A client with a hundred requests delays
+///             another one's by one turn
 ///   requests  of one client, in order of arrival
+///   room      where there is none yet for the request whose turn it is, later ones of its class
+///   may
+///             pass it that together cost no more than itself
 ///   thread    engine
 ///   source    Shreedhar & Varghese 1995, "Efficient fair queuing using deficit round robin"
 class WaitingLine {
@@ -29,6 +35,9 @@ class WaitingLine {
   const Submission* next(Clock::time_point now);
   /// Takes next() out; it must not be null.
   Submission take();
+  /// Takes out the first request that may pass next() and that `fits`; next() must not be null.
+  std::optional<Submission> take_passing(Clock::time_point now,
+                                         const std::function<bool(const Submission&)>& fits);
   /// Takes out the requests that nobody waits for any more.
   std::vector<Submission> take_cancelled();
   std::vector<Submission> take_all();
@@ -39,6 +48,7 @@ class WaitingLine {
  private:
   using Place = std::list<Submission>::iterator;
 
+  Submission take(Place place);
   std::vector<Submission> take_if(bool (*gone)(const Submission&));
   /// The clients of a class in the order of their turns, with their first request of the class.
   std::vector<Place> heads(int urgency, Clock::time_point now);
