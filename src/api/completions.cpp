@@ -33,8 +33,13 @@ void read_prompt(const Reading& reading) {
   const json::value* prompt = &reading.value;
   if (prompt->is_array() && !holds_only_ids(prompt->get_array())) {
     const json::array& list = prompt->get_array();
+    const auto is_prompt = [](const json::value& v) { return v.is_string() || v.is_array(); };
+    if (!std::ranges::all_of(list, is_prompt))
+      refuse("prompt", std::string(kForms), "invalid_type");
     if (list.size() != 1) {
-      refuse_unsupported("prompt", fmt::format("prompt has {} entries; {}", list.size(), kForms));
+      refuse_unsupported("prompt", fmt::format("prompt is a list of {} prompts: send a request for "
+                                               "each of them",
+                                               list.size()));
     }
     prompt = &list.front();
   }

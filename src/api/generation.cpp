@@ -9,6 +9,7 @@
 
 #include "api/error_body.h"
 #include "api/json_input.h"
+#include "api/openai.h"
 #include "api/priority.h"
 #include "base/random_hex.h"
 
@@ -22,16 +23,6 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-/// The model's name as the caller wrote it.
-std::string resolve_model(const std::optional<std::string>& asked, const serving::ModelInfo& info) {
-  if (!asked) return info.ids.front();
-  if (std::ranges::find(info.ids, *asked) != info.ids.end()) return *asked;
-  throw Error(ErrorKind::kNotFound,
-              fmt::format("the model {} does not exist; this server has {}", in_quotes(*asked),
-                          in_quotes(info.ids.front())),
-              "model", "model_not_found");
 }
 
 Error draining() {
@@ -112,14 +103,14 @@ Outcome generate(serving::ModelService& service, const Call& call, Draft draft,
                  const AnswerShape& shape) {
   const serving::ModelInfo& info = service.info();
   AnswerHead head{.id = fmt::format("{}{}", shape.id_prefix, random_hex(24)),
-                  .model = resolve_model(draft.model, info),
+                  .model = draft.model ? model_id(*draft.model, info) : info.ids.front(),
                   .created_unix_s = unix_seconds(),
                   .choices = static_cast<size_t>(draft.request.choices),
                   .scorer = draft.request.top_logprobs ? &service : nullptr};
   const engine::Priority of_header = read_priority_header(call.priority);
   draft.request.id = call.request_id;
   draft.request.own_id = call.own_request_id;
-  require_short(call.session, "x-session-affinity");
+  require_short(call.session, "the session in the head", "");
   if (draft.request.session.empty()) draft.request.session = call.session;
   draft.request.client = call.client;
   draft.request.priority = draft.priority.value_or(of_header);

@@ -46,12 +46,13 @@ void read_model(const Reading& reading) {
 }
 
 void read_max_tokens(const Reading& reading) {
-  reading.draft.request.max_tokens = read_integer(reading.value, reading.name, 1);
+  reading.draft.request.max_tokens = read_length(reading);
 }
 
 void read_n(const Reading& reading) {
+  const int most = std::min(kChoicesMax, reading.model.choices_max);
   reading.draft.request.choices = static_cast<int>(read_integer(
-      reading.value, reading.name, 1, std::min(kChoicesMax, reading.model.choices_max)));
+      reading.value, reading.name, 1, most, most < kChoicesMax ? ": the server's --max-rows" : ""));
 }
 
 void read_best_of(const Reading& reading) {
@@ -69,14 +70,16 @@ void read_top_p(const Reading& reading) {
       read_float(reading.value, reading.name, {.least = 0, .most = 1, .above_least = true});
 }
 
+/// 0 and -1 are off.
 void read_top_k(const Reading& reading) {
-  reading.draft.request.sampling.top_k = static_cast<int32_t>(
-      read_integer(reading.value, reading.name, 0, std::numeric_limits<int32_t>::max()));
+  const int64_t k =
+      read_integer(reading.value, reading.name, -1, std::numeric_limits<int32_t>::max());
+  reading.draft.request.sampling.top_k = static_cast<int32_t>(std::max<int64_t>(k, 0));
 }
 
 void read_min_p(const Reading& reading) {
   reading.draft.request.sampling.min_p =
-      read_float(reading.value, reading.name, {.least = 0, .most = 1, .below_most = true});
+      read_float(reading.value, reading.name, {.least = 0, .most = 1});
 }
 
 void read_repetition_penalty(const Reading& reading) {
@@ -94,8 +97,10 @@ void read_frequency_penalty(const Reading& reading) {
       read_float(reading.value, reading.name, {.least = -2, .most = 2});
 }
 
-/// Any integer of 64 bits, signed or not; a negative one stands for its two's complement.
+/// Any integer of 64 bits, signed or not; a negative one stands for its two's complement, but -1,
+/// as for llama-server, for a seed of the server's choice.
 void read_seed(const Reading& reading) {
+  if (reading.value == json::value(-1)) return;
   if (reading.value.is_uint64()) {
     reading.draft.request.sampling.seed = reading.value.get_uint64();
     return;
@@ -140,7 +145,7 @@ void read_logit_bias(const Reading& reading) {
 
 std::string_view read_name(const Reading& reading) {
   const std::string_view text = read_text(reading.value, reading.name);
-  require_short(text, reading.name);
+  require_short(text, reading.name, reading.name);
   return text;
 }
 
@@ -207,6 +212,7 @@ void settle(Draft& draft) {
              "max_tokens and max_completion_tokens differ: send one of them");
     }
     draft.request.max_tokens = draft.max_completion_tokens;
+    draft.request.max_tokens_field = "max_completion_tokens";
   }
   const std::string& key = draft.prompt_cache_key;
   std::string& session = draft.request.session;
@@ -215,8 +221,10 @@ void settle(Draft& draft) {
   }
   if (session.empty()) session = key;
   if (draft.best_of != 1 && draft.best_of != draft.request.choices) {
-    refuse_unsupported("best_of", fmt::format("best_of supports only 1 and n, which is {}",
-                                              draft.request.choices));
+    refuse_unsupported("best_of",
+                       fmt::format("best_of supports only 1 and n, which is {}; n is how "
+                                   "many answers come back",
+                                   draft.request.choices));
   }
 }
 
@@ -262,10 +270,15 @@ std::string supported_names(std::span<const Field> own) {
 
 }  // namespace
 
-void require_short(std::string_view text, std::string_view name) {
+int64_t read_length(const Reading& reading) {
+  return read_integer(reading.value, reading.name, 1, std::numeric_limits<int64_t>::max(),
+                      "; leave it out for an answer that may fill the context");
+}
+
+void require_short(std::string_view text, std::string_view name, std::string_view param) {
   constexpr size_t kMost = 512;
   if (text.size() <= kMost) return;
-  refuse(name, fmt::format("{} has {} bytes: at most {} are supported", name, text.size(), kMost));
+  refuse(param, fmt::format("{} has {} bytes: at most {} are supported", name, text.size(), kMost));
 }
 
 Draft read_fields(const json::object& body, std::span<const Field> own,
@@ -279,10 +292,11 @@ Draft read_fields(const json::object& body, std::span<const Field> own,
     if (field != nullptr) {
       field->read({.value = value, .name = field->name, .model = model, .draft = draft});
     } else if (!accept_harmless(name, value)) {
-      throw Error(
-          ErrorKind::kInvalidRequest,
-          fmt::format("unknown field {}; supported: {}", in_quotes(name), supported_names(own)),
-          std::string(shortened(name)), "unknown_parameter");
+      const std::string_view instead = own_name(name);
+      refuse(shortened(name),
+             fmt::format("unknown field {}{}{}; supported: {}", in_quotes(name),
+                         instead.empty() ? "" : ": here it is ", instead, supported_names(own)),
+             "unknown_parameter");
     }
   }
   settle(draft);

@@ -60,8 +60,14 @@ Draft read_fields(const boost::json::object& body, std::span<const Field> own,
 ///   throws   kUnsupported when its value would change something
 bool accept_harmless(std::string_view name, const boost::json::value& value);
 
+/// What to send instead of an unknown field that means something to other servers; or "".
+std::string_view own_name(std::string_view name);
+
+/// How many tokens an answer may have.
+int64_t read_length(const Reading& reading);
+
 /// Names of what is kept as long as prefixes are: a salt, a session.
 ///   throws   kInvalidRequest beyond 512 bytes
-void require_short(std::string_view text, std::string_view name);
+void require_short(std::string_view text, std::string_view name, std::string_view param);
 
 }  // namespace cohort::api

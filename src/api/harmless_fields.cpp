@@ -16,6 +16,12 @@ bool any_bool(const json::value& value) {
 bool any_text(const json::value& value) {
   return value.is_string();
 }
+bool any_number(const json::value& value) {
+  return value.is_number();
+}
+bool any_list(const json::value& value) {
+  return value.is_array();
+}
 bool any_object(const json::value& value) {
   return value.is_object();
 }
@@ -27,6 +33,9 @@ bool is_false(const json::value& value) {
 }
 bool is_zero(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 0;
+}
+bool is_minus_one(const json::value& value) {
+  return value.is_number() && value.to_number<double>() == -1;
 }
 bool is_one(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 1;
@@ -76,12 +85,12 @@ constexpr HarmlessField kHarmless[] = {
     {"echo", is_false, "false"},
     {"suffix", empty_text, "an empty string"},
     {"modalities", only_text, "['text']"},
-    {"response_format", text_format, "{'type': 'text'}"},
+    {"response_format", text_format, "{'type': 'text'}: JSON output is not supported yet"},
     {"reasoning_effort", is_none, "'none'"},
     {"verbosity", is_medium, "'medium'"},
     // No tools.
-    {"tools", empty_list, "an empty list"},
-    {"functions", empty_list, "an empty list"},
+    {"tools", empty_list, "an empty list: calls of tools are not supported yet"},
+    {"functions", empty_list, "an empty list: calls of tools are not supported yet"},
     {"tool_choice", none_or_auto, "'none' or 'auto'"},
     {"function_call", none_or_auto, "'none' or 'auto'"},
     {"parallel_tool_calls", any_bool, "true or false"},
@@ -94,6 +103,54 @@ constexpr HarmlessField kHarmless[] = {
     {"xtc_probability", is_zero, "0"},
     {"dry_multiplier", is_zero, "0"},
     {"skip_special_tokens", is_true, "true"},
+    {"spaces_between_special_tokens", is_true, "true"},
+    {"include_stop_str_in_output", is_false, "false"},
+    {"stop_token_ids", empty_list, "an empty list"},
+    {"bad_words", empty_list, "an empty list"},
+    {"add_generation_prompt", is_true, "true"},
+    {"continue_final_message", is_false, "false"},
+    {"documents", empty_list, "an empty list"},
+    {"detokenize", is_true, "true"},
+    {"return_token_ids", is_false, "false"},
+    {"return_tokens_as_token_ids", is_false, "false"},
+    {"typ_p", is_one, "1"},
+    {"tfs_z", is_one, "1"},
+    {"dynatemp_range", is_zero, "0"},
+    {"n_keep", is_zero, "0"},
+    {"n_probs", is_zero, "0"},
+    {"min_keep", is_zero, "0"},
+    {"id_slot", is_minus_one, "-1"},
+    {"grammar", empty_text, "an empty string"},
+    {"lora", empty_list, "an empty list"},
+    {"timings_per_token", is_false, "false"},
+    {"return_progress", is_false, "false"},
+    // How much of it there is of what is off.
+    {"mirostat_tau", any_number, "a number"},
+    {"mirostat_eta", any_number, "a number"},
+    {"xtc_threshold", any_number, "a number"},
+    {"dynatemp_exponent", any_number, "a number"},
+    {"dry_base", any_number, "a number"},
+    {"dry_allowed_length", any_number, "a number"},
+    {"dry_penalty_last_n", any_number, "a number"},
+    {"dry_sequence_breakers", any_list, "a list"},
+};
+
+/// What other servers call a field that this one has.
+struct OtherName {
+  std::string_view name, here;
+};
+constexpr OtherName kOtherNames[] = {
+    {"n_predict", "max_tokens"},
+    {"max_new_tokens", "max_tokens"},
+    {"max_completion_tokens", "max_tokens"},
+    {"repeat_penalty", "repetition_penalty"},
+    {"stop_sequences", "stop"},
+    {"random_seed", "seed"},
+    {"top_logprobs", "logprobs"},
+    {"messages", "prompt"},
+    {"prompt", "messages"},
+    {"enable_thinking", "chat_template_kwargs"},
+    {"extra_body", "its fields beside the others"},
 };
 
 }  // namespace
@@ -106,6 +163,11 @@ bool accept_harmless(std::string_view name, const json::value& value) {
                        "unsupported_parameter");
   }
   return true;
+}
+
+std::string_view own_name(std::string_view name) {
+  const auto* other = std::ranges::find(kOtherNames, name, &OtherName::name);
+  return other == std::end(kOtherNames) ? "" : other->here;
 }
 
 }  // namespace cohort::api

@@ -52,12 +52,13 @@ std::string_view read_text(const json::value& value, std::string_view name) {
   return value.get_string();
 }
 
-int64_t read_integer(const json::value& value, std::string_view name, int64_t least, int64_t most) {
+int64_t read_integer(const json::value& value, std::string_view name, int64_t least, int64_t most,
+                     std::string_view hint) {
   if (!value.is_number() || value.is_double()) {
     refuse(name, fmt::format("{} must be an integer", name), "invalid_type");
   }
   if (!value.is_int64() || value.get_int64() < least || value.get_int64() > most) {
-    refuse(name, fmt::format("{} must be from {} to {}", name, least, most));
+    refuse(name, fmt::format("{} must be from {} to {}{}", name, least, most, hint));
   }
   return value.get_int64();
 }
@@ -69,11 +70,9 @@ float read_float(const json::value& value, std::string_view name, Bounds bounds)
   const bool fits = std::abs(exact) <= std::numeric_limits<float>::max();
   const float number = fits ? static_cast<float>(exact) : std::numeric_limits<float>::infinity();
   const bool above = bounds.above_least ? number > bounds.least : number >= bounds.least;
-  const bool below = bounds.below_most ? number < bounds.most : number <= bounds.most;
-  if (!above || !below) {
-    refuse(name, fmt::format("{} must be {} {} and {} {}", name,
-                             bounds.above_least ? "above" : "at least", bounds.least,
-                             bounds.below_most ? "below" : "at most", bounds.most));
+  if (!above || !(number <= bounds.most)) {
+    refuse(name, fmt::format("{} must be {} {} and at most {}", name,
+                             bounds.above_least ? "above" : "at least", bounds.least, bounds.most));
   }
   return number;
 }

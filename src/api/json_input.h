@@ -31,15 +31,16 @@ boost::json::object parse_object(std::string_view body);
 
 bool read_bool(const boost::json::value& value, std::string_view name);
 std::string_view read_text(const boost::json::value& value, std::string_view name);
+///   hint  ends the message about an integer that is out of range
 int64_t read_integer(const boost::json::value& value, std::string_view name, int64_t least,
-                     int64_t most = std::numeric_limits<int64_t>::max());
+                     int64_t most = std::numeric_limits<int64_t>::max(),
+                     std::string_view hint = "");
 
 /// The bounds of a float field, after rounding to float.
 struct Bounds {
   float least;
   float most;
   bool above_least = false;  // `least` itself is excluded
-  bool below_most = false;   // `most` itself is excluded
 };
 float read_float(const boost::json::value& value, std::string_view name, Bounds bounds);
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -16,11 +17,19 @@ namespace {
 json::object describe(const std::string& id, const serving::ModelInfo& info) {
   json::object model{
       {"id", id}, {"object", "model"}, {"created", info.created_unix_s}, {"owned_by", "cohort"}};
-  if (info.context_tokens > 0) model["context_length"] = info.context_tokens;
+  if (info.longest_row_tokens > 0) model["context_length"] = info.longest_row_tokens;
   return model;
 }
 
 }  // namespace
+
+std::string model_id(std::string_view asked, const serving::ModelInfo& info) {
+  if (std::ranges::find(info.ids, asked) != info.ids.end()) return std::string(asked);
+  throw Error(ErrorKind::kNotFound,
+              fmt::format("the model {} does not exist; this server has '{}'", printable(asked),
+                          fmt::join(info.ids, "', '")),
+              "model", "model_not_found");
+}
 
 Reply list_models(const serving::ModelService& service) {
   json::array list;
@@ -30,12 +39,7 @@ Reply list_models(const serving::ModelService& service) {
 
 Reply show_model(const serving::ModelService& service, std::string_view id) {
   const serving::ModelInfo& info = service.info();
-  const auto known = std::ranges::find(info.ids, id);
-  if (known == info.ids.end()) {
-    throw Error(ErrorKind::kNotFound, fmt::format("the model {} does not exist", printable(id)),
-                "model", "model_not_found");
-  }
-  return {.body = json::serialize(describe(*known, info))};
+  return {.body = json::serialize(describe(model_id(id, info), info))};
 }
 
 }  // namespace cohort::api

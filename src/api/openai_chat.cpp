@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -19,11 +20,12 @@ void read_role(const json::value& value, const std::string& name, prompt::Messag
   constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant"};
   const std::string_view role = read_text(value, name);
   if (role == "tool" || role == "function") {
-    refuse_unsupported(name, fmt::format("{}: the role '{}' is not supported yet", name, role));
+    refuse_unsupported(name, fmt::format("{}: the role '{}' is not supported yet; supported: {}",
+                                         name, role, fmt::join(kRoles, ", ")));
   }
   if (std::ranges::find(kRoles, role) == std::end(kRoles)) {
-    refuse(name, fmt::format("{} is {}; supported: system, developer, user, assistant", name,
-                             in_quotes(role)));
+    refuse(name,
+           fmt::format("{} is {}; supported: {}", name, in_quotes(role), fmt::join(kRoles, ", ")));
   }
   message.role = role;
 }
@@ -129,7 +131,7 @@ void read_template_kwargs(const Reading& reading) {
 }
 
 void read_max_completion_tokens(const Reading& reading) {
-  reading.draft.max_completion_tokens = read_integer(reading.value, reading.name, 1);
+  reading.draft.max_completion_tokens = read_length(reading);
 }
 
 void read_logprobs(const Reading& reading) {

@@ -70,8 +70,8 @@ int collect_garbage(const CacheFolder& folder, const Settings& settings) {
     if (report && report->damaged) folder.remove(file.name);
   }
   // Only if asked: a server with another limit may own what goes beyond this one.
-  if (settings.ssd_cache_max_gb.value_or(0) > 0) {
-    folder.make_room(uint64_t{static_cast<uint32_t>(*settings.ssd_cache_max_gb)} << 30);
+  if (settings.ssd_cache_max.value_or(0) > 0) {
+    folder.make_room(uint64_t{static_cast<uint32_t>(*settings.ssd_cache_max)} << 30);
   }
   for (const CachedFile& file : folder.list()) after += file.bytes;
   fmt::print("removed {}, {} left\n", format_bytes(before - std::min(before, after)),

@@ -10,6 +10,7 @@
 #include "app/loading.h"
 #include "app/output.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/say.h"
 
 namespace cohort::app {
@@ -107,6 +108,9 @@ int chat(serving::ModelBinding& binding, std::optional<uint64_t> seed) {
 }  // namespace
 
 int run_run(const Settings& settings, const RunOptions& options) {
+  if (options.prompt_is_a_guess) {
+    say("cohort: there is no model called {}: taken as the prompt\n", printable(*options.prompt));
+  }
   serving::ModelBinding binding(binding_options(settings, find_model(settings)));
   if (!options.prompt && !options.ids_file) return chat(binding, options.seed);
   engine::Request request;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -21,9 +22,17 @@ namespace {
 
 http::ServerOptions http_options(const Settings& settings) {
   http::ServerOptions options;
+  options.api_keys = settings.api_key;
+  for (const std::string& key : options.api_keys) {
+    const bool sendable = std::ranges::all_of(key, [](char c) { return c > ' ' && c <= '~'; });
+    if (key.empty() || !sendable) {
+      fail(ErrorKind::kInvalidRequest, "an --api-key must be printable ASCII without spaces");
+    }
+  }
   options.host = settings.host;
   options.port = static_cast<uint16_t>(settings.port);
-  options.allowed_origins = settings.allowed_origins;
+  options.allowed_hosts = settings.allowed_host;
+  options.allowed_origins = settings.allowed_origin;
   options.body_bytes_max = uint64_t(settings.body_limit_mb) << 20;
   options.drain_timeout = std::chrono::seconds(settings.drain_timeout_s);
   if (settings.log_level >= LogLevel::kWarn) {
@@ -82,12 +91,16 @@ class StopSignals {
   std::promise<void> asked_;
 };
 
-void print_invitation(const std::string& url, const std::string& model) {
+void print_invitation(const std::string& url, const serving::ModelInfo& info) {
+  const auto [path, ask] =
+      info.has_chat_template
+          ? std::pair("chat/completions", R"("messages": [{"role": "user", "content": "Hello!"}])")
+          : std::pair("completions", R"("prompt": "Once upon a time", "max_tokens": 64)");
   fmt::print(
       "listening on {0}\n\n"
-      "curl {0}/v1/chat/completions -H 'Content-Type: application/json' -d '{{\n"
-      "  \"model\": \"{1}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n",
-      url, model);
+      "curl {0}/v1/{1} -H 'Content-Type: application/json' -d '{{\n"
+      "  \"model\": \"{2}\", {3}}}'\n",
+      url, path, info.ids.front(), ask);
   std::fflush(stdout);
 }
 
@@ -106,10 +119,9 @@ int run_serve(const Settings& settings, const ServeOptions&) {
   server.start();
   const bool talks = settings.log_level >= LogLevel::kInfo;
   if (talks) say("cohort: loading {}\n", model.path.string());
-  const std::string name = options.names.front();
   service.finish_loading(std::make_unique<serving::ModelBinding>(std::move(options)));
   stop_signals.finish_loading();
-  print_invitation(server.url(), name);
+  print_invitation(server.url(), service.info());
 
   stop_signals.wait();
   if (talks) say("cohort: finishing running answers; again to stop at once\n");

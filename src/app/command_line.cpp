@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <utility>
@@ -115,7 +117,7 @@ void add_knobs(Subcommand& sub) {
 
 /// The flags that were given, and MODEL if `model` is not empty.
 SettingSources to_sources(const Subcommand& sub, const std::optional<std::string>& model) {
-  SettingSources sources;
+  SettingSources sources{.flags = {}, .commands = sub.command};
   for (const Knob& knob : knobs()) {
     const bool given = (knob.commands & sub.command) && sub.app->count(knob.flag) > 0;
     if (!given) continue;
@@ -137,6 +139,14 @@ SettingSources to_sources(const Subcommand& sub, const std::optional<std::string
 std::optional<std::string> model_of(const Subcommand& sub) {
   if (sub.app->count("MODEL") == 0) return std::nullopt;
   return sub.flags.model;
+}
+
+/// CLI11 would take the largest number for one that is larger.
+std::string is_seed(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole ? "" : fmt::format("--seed must be a whole number from 0 to {}", UINT64_MAX);
 }
 
 /// The whole command line: the subcommands and where their values go.
@@ -230,7 +240,7 @@ void CommandLine::define_run() {
       ->type_name("FILE")
       ->group("Command");
   run_.app->add_option("--seed", run_options_.seed, "makes sampling repeatable")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(is_seed)
       ->type_name("N")
       ->group("Command");
 }
@@ -335,6 +345,7 @@ Invocation CommandLine::run_invocation() const {
   std::optional<std::string> model = model_of(run_);
   const bool is_lone = model && run_.app->count("PROMPT") == 0 && !options.ids_file;
   if (is_lone && (run_.app->count("--model") > 0 || !store::looks_like_model(*model))) {
+    options.prompt_is_a_guess = model->find_first_of(" \t\n") == std::string::npos;
     options.prompt = std::exchange(model, std::nullopt);
   } else if (run_.app->count("PROMPT") > 0) {
     options.prompt = run_.flags.prompt;

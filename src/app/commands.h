@@ -16,6 +16,7 @@ struct ServeOptions {};  // `cohort serve` has only settings
 struct RunOptions {
   std::optional<std::string> prompt;    // absent and no ids_file = interactive chat
   std::optional<std::string> ids_file;  // a JSON list of prompt token ids instead of text
+  bool prompt_is_a_guess = false;       // a lone word, which a mistyped model is, too
   std::optional<uint64_t> seed;         // absent = a fresh one
   bool json = false;                    // one object at the end instead of streamed text
 };

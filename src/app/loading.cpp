@@ -107,7 +107,7 @@ kv::KvScheme kv_scheme(const Settings& settings, const std::string& path, KvConf
 serving::BindingOptions binding_options(const Settings& settings, const store::LocalModel& model) {
   serving::BindingOptions options;
   options.path = model.path.string();
-  options.names = settings.served_model_names;
+  options.names = settings.served_model_name;
   if (options.names.empty()) options.names.push_back(model.name);
   options.threads = settings.threads;
   options.context_tokens = settings.context_tokens;
@@ -127,7 +127,7 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
                    .most_tokens = engine.prefill.chunk};
   const Settings defaults;
   if (settings.ssd_cache.empty() &&
-      (settings.ssd_cache_max_gb || settings.ssd_demote_idle_s != defaults.ssd_demote_idle_s)) {
+      (settings.ssd_cache_max || settings.ssd_demote_idle != defaults.ssd_demote_idle)) {
     fail(ErrorKind::kInvalidRequest,
          "--ssd-cache-max and --ssd-demote-idle have no effect without --ssd-cache DIR");
   }
@@ -137,10 +137,10 @@ serving::BindingOptions binding_options(const Settings& settings, const store::L
   }
   engine.generation_checkpoint = settings.generation_checkpoint;
   options.ssd.folder = settings.ssd_cache;
-  options.ssd.most_bytes = uint64_t{static_cast<uint32_t>(settings.ssd_cache_max_gb.value_or(32))}
+  options.ssd.most_bytes = uint64_t{static_cast<uint32_t>(settings.ssd_cache_max.value_or(32))}
                            << 30;
   engine.demote_idle =
-      std::chrono::seconds(settings.ssd_cache.empty() ? 0 : settings.ssd_demote_idle_s);
+      std::chrono::seconds(settings.ssd_cache.empty() ? 0 : settings.ssd_demote_idle);
   if (settings.prompt_cache_mb) {
     options.prompt_cache_bytes = static_cast<size_t>(*settings.prompt_cache_mb) << 20;
   }

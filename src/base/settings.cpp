@@ -155,16 +155,18 @@ struct Row {
 };
 
 template <class T>
-Row make_row(const char* name, const T& default_value, const char* flag, const char* unit,
-             Allowed allowed, uint32_t commands, const char* group, const char* help,
+Row make_row(const char* name, const T& default_value, const char* unit, Allowed allowed,
+             uint32_t commands, const char* group, const char* help,
              void (*assign)(Settings&, const Input&, const Allowed&)) {
   std::string environment = fmt::format("COHORT_{}", name);
   for (char& c : environment) {
     if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
   }
+  std::string flag = fmt::format("--{}", name);
+  std::ranges::replace(flag, '_', '-');
   std::string shown = default_text(default_value, allowed);
   return {.knob = {.name = name,
-                   .flag = flag,
+                   .flag = std::move(flag),
                    .environment = std::move(environment),
                    .unit = unit,
                    .group = group,
@@ -182,11 +184,11 @@ std::vector<Row> make_rows() {
   std::vector<Row> table;
   const char* group = "";
 #define GROUP(title) group = title;
-#define SETTING(type, name, default_value, flag, unit, allowed, commands, help)           \
-  table.push_back(make_row(#name, defaults.name, flag, unit, allowed,                     \
-                           static_cast<uint32_t>(commands), group, help,                  \
-                           [](Settings& out, const Input& input, const Allowed& values) { \
-                             out.name = parse<type>(input, values);                       \
+#define SETTING(type, name, default_value, unit, allowed, commands, help)                        \
+  table.push_back(make_row(#name, defaults.name, unit, allowed, static_cast<uint32_t>(commands), \
+                           group, help,                                                          \
+                           [](Settings& out, const Input& input, const Allowed& values) {        \
+                             out.name = parse<type>(input, values);                              \
                            }));
 #include "base/settings.def"
 #undef SETTING
@@ -207,7 +209,15 @@ const Row* find_row(const std::string& name) {
   return nullptr;
 }
 
-void apply_file(Settings& settings, const std::string& path) {
+/// Settings of the command that asks, and of the others, whose values are only checked.
+struct Resolved {
+  uint32_t commands;
+  Settings settings = {}, unused = {};
+
+  Settings& of(const Row& row) { return (row.knob.commands & commands) != 0 ? settings : unused; }
+};
+
+void apply_file(Resolved& resolved, const std::string& path) {
   for (const FileEntry& entry : read_settings_file(path)) {
     const Row* row = find_row(entry.key);
     if (!row) {
@@ -220,7 +230,7 @@ void apply_file(Settings& settings, const std::string& path) {
     const Input input{.texts = entry.texts.empty() && !row->knob.is_list ? none : entry.texts,
                       .source = fmt::format("{}:{}: {}", path, entry.line, entry.key),
                       .kind = entry.kind};
-    row->assign(settings, input, row->knob.allowed);
+    row->assign(resolved.of(*row), input, row->knob.allowed);
   }
 }
 
@@ -273,14 +283,14 @@ void refuse_unknown_variables(const Environment& environment) {
   }
 }
 
-void apply_environment(Settings& settings, const Environment& environment) {
+void apply_environment(Resolved& resolved, const Environment& environment) {
   refuse_unknown_variables(environment);
   for (const Row& row : rows()) {
     const auto text = find_variable(environment, row.knob.environment);
     if (!text) continue;
     const std::vector<std::string> texts =
         row.knob.is_list ? split(*text) : std::vector<std::string>{*text};
-    row.assign(settings, {.texts = texts, .source = row.knob.environment, .kind = {}},
+    row.assign(resolved.of(row), {.texts = texts, .source = row.knob.environment, .kind = {}},
                row.knob.allowed);
   }
 }
@@ -317,9 +327,10 @@ const std::vector<Knob>& knobs() {
 }
 
 Settings load_settings(const SettingSources& sources) {
-  Settings settings;
-  if (const auto path = find_config_file(sources)) apply_file(settings, *path);
-  apply_environment(settings, sources.environment);
+  Resolved resolved{.commands = sources.commands};
+  if (const auto path = find_config_file(sources)) apply_file(resolved, *path);
+  apply_environment(resolved, sources.environment);
+  Settings& settings = resolved.settings;
   for (const auto& [name, texts] : sources.flags) {
     const Row* row = find_row(name);
     check(row && !texts.empty(), "a flag names a knob and has a value");

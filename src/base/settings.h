@@ -69,6 +69,8 @@ struct SettingSources {
       flags;  // knob name, values as typed
   std::map<std::string, std::string> environment = {};
   std::optional<std::string> config_file = {};  // --config: must exist
+  // Who asks: variables and keys of other commands are checked, but set nothing.
+  uint32_t commands = ~0u;
 };
 
 /// Resolves every knob: flag > environment > TOML file > default.

@@ -1,6 +1,7 @@
 #include "http/caller.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/random_hex.h"
 #include "base/sha256.h"
@@ -23,14 +24,26 @@ std::string session_of(std::optional<std::string_view> session_affinity,
   return std::string(first.empty() ? session_id.value_or("") : first);
 }
 
-std::string client_of(std::optional<std::string_view> authorization,
-                      std::optional<std::string_view> api_key) {
-  const std::string_view first = authorization.value_or("");
-  const std::string_view key = first.empty() ? api_key.value_or("") : first;
-  if (key.empty()) return "";
+std::string_view key_of(std::optional<std::string_view> authorization,
+                        std::optional<std::string_view> api_key) {
+  constexpr std::string_view kScheme = "bearer ";
+  std::string_view key = authorization.value_or("");
+  if (key.empty()) return api_key.value_or("");
+  const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
+  const std::string_view scheme = key.substr(0, kScheme.size());
+  if (std::ranges::equal(scheme, kScheme, same)) key.remove_prefix(kScheme.size());
+  while (key.starts_with(' ')) key.remove_prefix(1);
+  return key;
+}
+
+std::string digest_of(std::string_view key) {
   Sha256 digest;
   digest.update(std::as_bytes(std::span(key)));
-  return digest.hex().substr(0, 16);
+  return digest.hex();
+}
+
+std::string client_of(std::string_view key) {
+  return key.empty() ? "" : digest_of(key).substr(0, 16);
 }
 
 }  // namespace cohort::http

@@ -18,9 +18,14 @@ std::string request_id_of(std::optional<std::string_view> header);
 std::string session_of(std::optional<std::string_view> session_affinity,
                        std::optional<std::string_view> session_id);
 
-/// The first 16 hex digits of the SHA-256 of the key that was sent, the first of the two that is
-/// there; "" without one. The key itself stays here.
-std::string client_of(std::optional<std::string_view> authorization,
-                      std::optional<std::string_view> api_key);
+/// The key that was sent: `Authorization: Bearer KEY`, else `x-api-key: KEY`; "" without one.
+std::string_view key_of(std::optional<std::string_view> authorization,
+                        std::optional<std::string_view> api_key);
+
+/// The SHA-256 of a key, as hex: what of it may be kept and compared.
+std::string digest_of(std::string_view key);
+
+/// Names who sent a key, 16 hex digits of its digest; "" without one.
+std::string client_of(std::string_view key);
 
 }  // namespace cohort::http

@@ -14,6 +14,7 @@
 
 #include "api/error_body.h"
 #include "base/error.h"
+#include "base/system_memory.h"
 #include "http/caller.h"
 #include "http/consumer.h"
 
@@ -28,16 +29,21 @@ namespace {
 
 constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kLingerTime{2000};
+constexpr std::chrono::milliseconds kArrivalTime{2000};  // of a request when room is short
 constexpr size_t kReadBytes = 64 << 10;
+constexpr size_t kLargeBody = 256 << 10;
 const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 /// The reply to a request that cannot be parsed; nothing if the client has just gone.
-std::optional<api::Reply> reply_to(const beast::error_code& error) {
+std::optional<api::Reply> reply_to(const beast::error_code& error, const ServerOptions& options) {
   if (error == wire::error::header_limit || error == wire::error::buffer_overflow) {
     return api::error_reply(431, "the request head is too large", "", "head_too_large");
   }
   if (error == wire::error::body_limit) {
-    return api::error_reply(413, "the request body is too large", "", "body_too_large");
+    const uint64_t most_mb = options.body_bytes_max >> 20;
+    return api::error_reply(
+        413, fmt::format("the request body has more than {} MB (--body-limit-mb)", most_mb), "",
+        "body_too_large");
   }
   const bool closed = error == wire::error::end_of_stream || error == wire::error::partial_message;
   if (closed || error.category() != wire::make_error_code(wire::error::bad_target).category()) {
@@ -75,6 +81,9 @@ struct Connection::Exchange {
 
   const wire::request<wire::string_body>& request() const { return parser.get(); }
   RequestHead head() const;
+  std::string_view key() const {
+    return key_of(header(request(), wire::field::authorization), header(request(), "x-api-key"));
+  }
   /// The request as its handler sees it; takes the body.
   api::Call call(const Match& match);
   /// Sets what all responses of this exchange have in common.
@@ -110,7 +119,8 @@ RequestHead Connection::Exchange::head() const {
                    .origin = header(fields, wire::field::origin),
                    .content_type = header(fields, wire::field::content_type),
                    .content_encoding = header(fields, wire::field::content_encoding),
-                   .transfer_encoding = header(fields, wire::field::transfer_encoding)};
+                   .transfer_encoding = header(fields, wire::field::transfer_encoding),
+                   .key = key()};
   const auto [begin, end] = fields.equal_range(wire::field::host);
   for (auto host = begin; host != end; ++host) head.hosts.push_back(host->value());
   return head;
@@ -118,13 +128,12 @@ RequestHead Connection::Exchange::head() const {
 
 api::Call Connection::Exchange::call(const Match& match) {
   const auto& fields = request();
-  api::Call call{
-      .body = {},
-      .path_rest = match.path_rest,
-      .request_id = request_id,
-      .own_request_id = is_request_id(header(fields, "X-Request-Id")),
-      .client = client_of(header(fields, wire::field::authorization), header(fields, "x-api-key")),
-      .trace = trace};
+  api::Call call{.body = {},
+                 .path_rest = match.path_rest,
+                 .request_id = request_id,
+                 .own_request_id = is_request_id(header(fields, "X-Request-Id")),
+                 .client = client_of(key()),
+                 .trace = trace};
   if (const auto priority = header(fields, "X-Priority")) call.priority = *priority;
   call.session = session_of(header(fields, "x-session-affinity"), header(fields, "session_id"));
   call.body = std::move(parser.get().body());
@@ -140,7 +149,7 @@ void Connection::Exchange::prepare(wire::response<Body>& response) const {
   const auto origin = header(request(), wire::field::origin);
   if (!trusted || !origin) return;
   response.set(wire::field::access_control_allow_origin, *origin);
-  response.set(wire::field::access_control_expose_headers, "X-Request-Id");
+  response.set(wire::field::access_control_expose_headers, "X-Request-Id, Retry-After");
   response.set(wire::field::vary, "Origin");
   if (request().method() != wire::verb::options) return;
   response.set(wire::field::access_control_allow_methods, response[wire::field::allow]);
@@ -163,20 +172,20 @@ asio::awaitable<void> Connection::run() {
 }
 
 asio::awaitable<bool> Connection::serve_one() {
-  idle_since_ = Clock::now();
+  replaceable_from_ = Clock::now();
   set_deadline(shared_.options.idle_timeout);
   if (buffer_.size() == 0) {
     const auto [error] = co_await socket_.async_wait(asio::socket_base::wait_read, kResult);
     if (error) co_return false;
   }
-  idle_since_ = Clock::time_point::max();
+  replaceable_from_ = Clock::now() + kArrivalTime;
   set_deadline(shared_.options.header_timeout);
   Exchange exchange(shared_);
   const auto [error, size] =
       co_await wire::async_read_header(socket_, buffer_, exchange.parser, kResult);
   exchange.request_id = request_id_of(header(exchange.request(), "X-Request-Id"));
   if (!error) co_return co_await answer(exchange);
-  auto reply = reply_to(error);
+  auto reply = reply_to(error, shared_.options);
   if (!reply) {
     close();
     co_return false;
@@ -205,6 +214,7 @@ asio::awaitable<bool> Connection::answer(Exchange& exchange) {
   if (refusal) co_return co_await send(exchange, std::move(*refusal));
   if (!exchange.parser.is_done()) co_return false;  // the client left in the middle
   clear_deadline();
+  replaceable_from_ = Clock::time_point::max();
   api::Outcome outcome = co_await handle(exchange, match);
   if (auto* reply = std::get_if<api::Reply>(&outcome)) {
     co_return co_await send(exchange, std::move(*reply));
@@ -228,7 +238,7 @@ asio::awaitable<std::optional<api::Reply>> Connection::read_body(Exchange& excha
   }
   while (!parser.is_done()) {
     const auto [error, size] = co_await wire::async_read_some(socket_, buffer_, parser, kResult);
-    if (error) co_return reply_to(error);
+    if (error) co_return reply_to(error, shared_.options);
     // As it arrives: who announces much and sends little takes no room from others.
     const uint64_t arrived = parser.get().body().size();
     shared_.bodies_bytes += arrived - exchange.body_bytes;
@@ -242,15 +252,24 @@ asio::awaitable<std::optional<api::Reply>> Connection::read_body(Exchange& excha
 }
 
 asio::awaitable<api::Outcome> Connection::handle(Exchange& exchange, const Match& match) {
-  const api::Call call = exchange.call(match);
+  api::Call call = exchange.call(match);
   std::string failure;
   const auto run = [&] { return shared_.router.run(*match.route, call, failure); };
+  const bool large = call.body.size() > kLargeBody;
+  auto work = [&]() -> asio::awaitable<api::Outcome> {
+    api::Outcome outcome = run();
+    if (large) {
+      std::string().swap(call.body);
+      return_freed_memory();
+    }
+    co_return outcome;
+  };
   api::Outcome outcome;
   if (match.route->work == api::Work::kQuick) {
     outcome = run();
   } else {
-    auto work = [&run]() -> asio::awaitable<api::Outcome> { co_return run(); };
-    outcome = co_await asio::co_spawn(shared_.handlers, work, asio::use_awaitable);
+    auto& handlers = large ? shared_.large_handlers : shared_.handlers;
+    outcome = co_await asio::co_spawn(handlers, work, asio::use_awaitable);
   }
   if (!failure.empty()) {
     shared_.options.log(fmt::format("{} {}: {}", match.route->method, match.route->path, failure));
@@ -415,10 +434,9 @@ void Connection::check_deadline(Clock::time_point now) {
   if (now >= deadline_) close();
 }
 
-bool Connection::close_if_idle() {
+bool Connection::close_if_replaceable() {
   beast::error_code ignored;
-  const bool idle = idle_since_ != Clock::time_point::max();
-  if (!idle || socket_.available(ignored) > 0) return false;
+  if (Clock::now() < replaceable_from_ || socket_.available(ignored) > 0) return false;
   close();
   return true;
 }

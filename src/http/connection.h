@@ -23,6 +23,8 @@ struct Shared {
   const Router router;
   const Guard guard;
   boost::asio::thread_pool handlers;
+  // Of large bodies: nobody else waits behind them, and few are taken apart at a time.
+  boost::asio::thread_pool large_handlers{2};
   // io thread
   bool draining = false;
   uint64_t bodies_bytes = 0;  // of bodies that are being read or handled
@@ -38,11 +40,12 @@ class Connection {
   boost::asio::awaitable<void> run();
   /// Closes the socket if what it is doing has taken too long.
   void check_deadline(std::chrono::steady_clock::time_point now);
-  /// Since when it waits for a request; max() while it has one.
-  std::chrono::steady_clock::time_point idle_since() const { return idle_since_; }
-  /// Closes the socket unless a request is there, or has just arrived.
+  /// From when on another connection may take its place: while it waits for a request at once,
+  /// while one arrives after a time that is enough for honest clients; max() while one is answered.
+  std::chrono::steady_clock::time_point replaceable_from() const { return replaceable_from_; }
+  /// Closes the socket if its place may be taken, unless more of a request has just arrived.
   ///   returns  whether it is closed
-  bool close_if_idle();
+  bool close_if_replaceable();
   /// Ends a running answer with an error that says so; closes what has none.
   void end_answer();
   void close();
@@ -89,8 +92,7 @@ class Connection {
   Shared& shared_;
   boost::beast::flat_buffer buffer_;  // read from the socket, not yet parsed
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
-  // max() from the first byte of a request to the end of its answer
-  std::chrono::steady_clock::time_point idle_since_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point replaceable_from_ = std::chrono::steady_clock::now();
   bool sends_no_more_ = false;
   Consumer* consumer_ = nullptr;  // of the running answer
 };

@@ -1,10 +1,12 @@
 #include "http/guard.h"
 
 #include <arpa/inet.h>
+#include <openssl/crypto.h>
 
 #include <algorithm>
 
 #include "api/error_body.h"
+#include "http/caller.h"
 
 namespace cohort::http {
 
@@ -71,6 +73,21 @@ bool allowed_origin(std::string_view origin, std::string_view own_authority,
   return host && (is_loopback(*host) || authority == lower(own_authority));
 }
 
+bool needs_key(const RequestHead& head) {
+  const std::string_view path = head.target.substr(0, head.target.find('?'));
+  return head.method != "OPTIONS" && path != "/health";
+}
+
+/// Takes as long whatever they have in common.
+bool is_one_of(std::string_view key, const std::vector<std::string>& digests) {
+  const std::string digest = digest_of(key);
+  bool found = false;
+  for (const std::string& known : digests) {
+    found |= ::CRYPTO_memcmp(known.data(), digest.data(), digest.size()) == 0;
+  }
+  return found;
+}
+
 }  // namespace
 
 std::optional<api::Reply> Guard::refuse(const RequestHead& head) const {
@@ -87,15 +104,22 @@ std::optional<api::Reply> Guard::refuse(const RequestHead& head) const {
   const std::string_view host = head.hosts.empty() ? "localhost" : head.hosts.front();
   if (!allowed_host(host, hosts)) {
     return api::error_reply(403,
-                            "this Host is not allowed: use localhost or an IP address, or add the "
-                            "name to the server's allowed hosts",
+                            "this Host is not allowed: use localhost or an IP address, or start "
+                            "the server with --allowed-host and the name",
                             "", "host_not_allowed");
   }
   if (head.origin && !allowed_origin(*head.origin, host, origins)) {
     return api::error_reply(403,
-                            "this Origin is not allowed: pages from elsewhere must be added to "
-                            "the server's allowed origins",
+                            "this Origin is not allowed: start the server with --allowed-origin "
+                            "and the page's origin",
                             "", "origin_not_allowed");
+  }
+  if (!key_digests.empty() && needs_key(head) && !is_one_of(head.key, key_digests)) {
+    api::Reply reply =
+        api::error_reply(401, "an API key is needed: send it as Authorization: Bearer KEY", "",
+                         head.key.empty() ? "missing_api_key" : "invalid_api_key");
+    reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return reply;
   }
   if (head.content_encoding && lower(*head.content_encoding) != "identity") {
     return api::error_reply(415, "a Content-Encoding is not supported: send the body as it is", "",

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "http/caller.h"
 #include "http/connection.h"
 
 namespace cohort::http {
@@ -35,6 +36,7 @@ constexpr std::chrono::milliseconds kLastWordsTime{500};  // for the error that 
 Guard guard_of(const ServerOptions& options) {
   Guard guard{.hosts = options.allowed_hosts, .origins = options.allowed_origins};
   guard.hosts.push_back(options.host);
+  for (const std::string& key : options.api_keys) guard.key_digests.push_back(digest_of(key));
   return guard;
 }
 
@@ -68,7 +70,7 @@ struct Server::Impl {
   asio::awaitable<void> accept();
   asio::awaitable<void> a_moment();
   /// Makes room for another connection; false if none is to be closed now.
-  bool close_longest_idle();
+  bool close_longest_waiting();
   asio::awaitable<void> watch_deadlines();
   void serve(tcp::socket socket);
   void forget(const std::shared_ptr<Connection>& connection, const std::exception_ptr& failure);
@@ -110,10 +112,10 @@ asio::awaitable<void> Server::Impl::accept() {
   while (acceptor.is_open()) {
     auto [error, socket] = co_await acceptor.async_accept(kResult);
     if (error) {
-      if (error != asio::error::no_descriptors || !close_longest_idle()) co_await a_moment();
+      if (error != asio::error::no_descriptors || !close_longest_waiting()) co_await a_moment();
       continue;
     }
-    while (acceptor.is_open() && full() && !close_longest_idle()) co_await a_moment();
+    while (acceptor.is_open() && full() && !close_longest_waiting()) co_await a_moment();
     if (acceptor.is_open()) serve(std::move(socket));
   }
 }
@@ -123,10 +125,10 @@ asio::awaitable<void> Server::Impl::a_moment() {
   if (acceptor.is_open()) co_await retry.async_wait(kResult);
 }
 
-bool Server::Impl::close_longest_idle() {
+bool Server::Impl::close_longest_waiting() {
   const auto longest = std::ranges::min_element(
-      connections, {}, [](const auto& connection) { return connection->idle_since(); });
-  if (longest == connections.end() || !(*longest)->close_if_idle()) return false;
+      connections, {}, [](const auto& connection) { return connection->replaceable_from(); });
+  if (longest == connections.end() || !(*longest)->close_if_replaceable()) return false;
   std::lock_guard lock(mutex);
   connections.erase(longest);  // at once, so that its room is seen
   return true;
@@ -206,7 +208,7 @@ void Server::stop() {
     boost::system::error_code ignored;
     impl->acceptor.close(ignored);
   });
-  impl_->for_each_connection(&Connection::close_if_idle);
+  impl_->for_each_connection(&Connection::close_if_replaceable);
   if (!impl_->wait_until_empty(impl_->shared.options.drain_timeout)) {
     impl_->for_each_connection(&Connection::end_answer);
     if (!impl_->wait_until_empty(kLastWordsTime)) impl_->for_each_connection(&Connection::close);
@@ -214,6 +216,7 @@ void Server::stop() {
     impl_->wait_until_empty(std::chrono::milliseconds(5000));
   }
   impl_->shared.handlers.join();
+  impl_->shared.large_handlers.join();
   impl_->io.stop();
   impl_->thread.join();
 }

@@ -21,6 +21,9 @@ struct ServerOptions {
   // Besides loopback pages and the server's own: "https://chat.example".
   std::vector<std::string> allowed_origins = {};
 
+  // Printable ASCII without spaces. Empty: nobody needs one.
+  std::vector<std::string> api_keys = {};
+
   size_t header_bytes_max = 64 << 10;
   uint64_t body_bytes_max = 32 << 20;
   uint64_t all_bodies_bytes_max = 512 << 20;  // of requests that are being read or handled

@@ -6,11 +6,9 @@
 #include <chrono>
 #include <random>
 #include <utility>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 
 #include "base/error.h"
+#include "base/system_memory.h"
 #include "engine/model_forward.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/device.h"
@@ -23,8 +21,17 @@
 namespace cohort::serving {
 namespace {
 
-// No vocabulary in use has a longer token; runs of 128 spaces are the longest.
-constexpr int64_t kTokenBytesMax = 256;
+constexpr int64_t kSparseTokenBytes = 6;  // a token of text or code has less on average
+
+/// Some KB from the beginning of a text, of whole characters.
+std::string_view first_piece(std::string_view text) {
+  constexpr size_t kBytes = 4096, kCharacterBytes = 4;
+  if (text.size() <= kBytes) return text;
+  size_t end = kBytes;
+  while (end > kBytes - kCharacterBytes && (text[end] & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
 // What a chat template may write (text/chat_template.h).
 constexpr int64_t kRenderedBytesMax = 8 << 20;
 
@@ -80,9 +87,7 @@ ModelBinding::ModelBinding(BindingOptions options)
   generation_config_ = recommended_sampling(checkpoint);
   leading_ = leading_tokens(checkpoint, *tokenizer_, shape.vocab_size);
   std::set<int32_t> ends = end_tokens(checkpoint, *tokenizer_, shape.vocab_size);
-#ifdef __GLIBC__
-  ::malloc_trim(0);  // what building the tokenizer and the template took for a moment
-#endif
+  return_freed_memory();  // what building the tokenizer and the template took for a moment
   model_ = model::load_model(checkpoint, options_.load, cpu_);
   info_.ids = options_.names;
   info_.created_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
@@ -97,6 +102,9 @@ ModelBinding::ModelBinding(BindingOptions options)
   if (options_.engine.kv_memory_bytes == 0) {
     options_.engine.kv_memory_bytes = kernels::free_block_bytes(options_.load.device) / 2;
   }
+  info_.longest_row_tokens =
+      kv::tokens_that_fit(default_precision_, shape.layers, options_.engine.kv_memory_bytes,
+                          context, options_.engine.prefill.chunk);
   options_.engine.prompt_cache_bytes =
       options_.prompt_cache_bytes.value_or(options_.engine.kv_memory_bytes / 2);
   if (!options_.ssd.folder.empty()) {
@@ -125,11 +133,13 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
         "this model has no chat template: use /v1/completions, or start with --chat-template FILE");
   }
   boost::json::array messages;
-  size_t bytes = 0;
-  for (const prompt::Message& message : conversation.messages) bytes += message.content.size();
-  require_possible(bytes, "messages");
+  std::vector<std::string_view> texts;
+  for (const prompt::Message& message : conversation.messages) texts.push_back(message.content);
+  require_possible(texts, "messages");
   for (const prompt::Message& message : conversation.messages) {
-    boost::json::object entry{{"role", message.role}, {"content", message.content}};
+    const bool as_system = message.role == "developer" && !template_->knows("developer");
+    boost::json::object entry{{"role", as_system ? "system" : message.role},
+                              {"content", message.content}};
     if (!message.name.empty()) entry["name"] = message.name;
     messages.push_back(std::move(entry));
   }
@@ -140,7 +150,7 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
 }
 
 std::vector<int32_t> ModelBinding::tokenize(std::string_view text) const {
-  require_possible(text.size(), "prompt");
+  require_possible({&text, 1}, "prompt");
   std::vector<int32_t> ids = tokenizer_->encode(text, text::SpecialTokens::kParse);
   const bool there = std::ranges::mismatch(leading_, ids).in1 == leading_.end();
   if (!there) ids.insert(ids.begin(), leading_.begin(), leading_.end());
@@ -175,24 +185,38 @@ engine::SamplingParams ModelBinding::resolve(const engine::SamplingOptions& requ
 
 kv::RowPrecision ModelBinding::precision(const engine::Request& request) const {
   if (request.kv_quant.empty()) return default_precision_;
+  kv::KvScheme scheme = options_.kv;
+  kv::set_quantization(scheme, request.kv_quant);
+  if (scheme.name() == options_.kv.name()) return default_precision_;
   if (!options_.kv_by_request) {
     throw Error(ErrorKind::kUnsupported,
                 "kv_quant: this server stores keys and values as " + options_.kv.name() +
                     "; start it with --kv-quant-by-request to let requests choose",
-                "kv_quant");
+                "kv_quant", "unsupported_value");
   }
-  kv::KvScheme scheme = options_.kv;
-  kv::set_quantization(scheme, request.kv_quant);
   return kv::resolve(scheme, model_->shape().layers);
 }
 
-void ModelBinding::require_possible(size_t bytes, const char* field) const {
-  const int64_t most = std::min(info_.context_tokens * kTokenBytesMax, kRenderedBytesMax);
-  if (static_cast<int64_t>(bytes) <= most) return;
+void ModelBinding::require_possible(std::span<const std::string_view> texts,
+                                    const char* field) const {
+  int64_t bytes = 0;
+  for (const std::string_view text : texts) bytes += static_cast<int64_t>(text.size());
+  const int64_t context = info_.context_tokens;
+  if (bytes <= kSparseTokenBytes * context) return;
+  // Some tokens are long. In pieces, so that a text far too long is not tokenized to its end; at
+  // their borders there may be a few tokens more than in the whole.
+  int64_t tokens = 0;
+  for (std::string_view rest : texts) {
+    while (!rest.empty() && tokens <= 2 * context && bytes <= kRenderedBytesMax) {
+      const std::string_view piece = first_piece(rest);
+      tokens += std::ssize(tokenizer_->encode(piece, text::SpecialTokens::kAsText));
+      rest.remove_prefix(piece.size());
+    }
+  }
+  if (tokens <= 2 * context && bytes <= kRenderedBytesMax) return;
   throw Error(ErrorKind::kInvalidRequest,
-              fmt::format("the prompt has {} bytes: it must be shorter than the context of {} "
-                          "tokens, which takes at most {} bytes",
-                          bytes, info_.context_tokens, most),
+              fmt::format("the prompt has {} bytes: more than fit into the context of {} tokens",
+                          bytes, context),
               field, "context_length_exceeded");
 }
 
@@ -206,10 +230,12 @@ int64_t ModelBinding::answer_tokens(const engine::Request& request,
   if (wanted > fits) {
     throw Error(ErrorKind::kTooLarge,
                 fmt::format("the prompt's {} tokens and {} of an answer need more memory for keys "
-                            "and values than this server has, {:.1f} MB: it holds {} tokens",
+                            "and values than this server has, {:.1f} MB (--kv-memory-mb): it holds "
+                            "{} tokens",
                             prompt, wanted - prompt,
                             static_cast<double>(options_.engine.kv_memory_bytes) / (1 << 20), fits),
-                prompt < fits ? "max_tokens" : request.prompt_field, "context_length_exceeded");
+                prompt < fits ? request.max_tokens_field : request.prompt_field,
+                "context_length_exceeded");
   }
   // A default bends to what there is; what a request asks for does not.
   return request.max_tokens.value_or(std::min(options_.max_tokens.value_or(fits), fits - prompt));
@@ -248,7 +274,9 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
   kv::RowPrecision precision = this->precision(request);
   const int64_t max_tokens = answer_tokens(request, precision);
   engine::SamplingParams sampling = resolve(request.sampling);
-  std::string space = fmt::format("{}\n{}", request.kv_quant, request.cache_salt);
+  // Who sends a key of its own shares prefixes with nobody else, unless a salt says so.
+  const std::string& salt = request.cache_salt.empty() ? request.client : request.cache_salt;
+  std::string space = fmt::format("{}\n{}", request.kv_quant, salt);
   std::optional<store::Generation> generation = this->generation(request, sampling, space);
   if (generation) sampling.seed = generation->seed;
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed,

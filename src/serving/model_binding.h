@@ -77,7 +77,7 @@ class ModelBinding : public ModelService {
   engine::SamplingParams resolve(const engine::SamplingOptions& request) const;
   /// Refuses text that is longer than any context of this model, before the work of counting its
   /// tokens, which takes a second for each few megabytes.
-  void require_possible(size_t bytes, const char* field) const;
+  void require_possible(std::span<const std::string_view> texts, const char* field) const;
 
   BindingOptions options_;
   ModelInfo info_;

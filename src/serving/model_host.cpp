@@ -17,7 +17,9 @@ void ModelHost::finish_loading(std::unique_ptr<ModelBinding> binding) {
 
 ModelBinding& ModelHost::loaded() const {
   ModelBinding* binding = ready_;
-  if (binding == nullptr) fail(ErrorKind::kUnavailable, "the model is still loading");
+  if (binding == nullptr) {
+    throw Error(ErrorKind::kUnavailable, "the model is still loading", "", "model_loading");
+  }
   return *binding;
 }
 

@@ -23,6 +23,7 @@ struct ModelInfo {
   std::vector<std::string> ids;  // the first is the one /v1/models lists first; all are accepted
   int64_t created_unix_s = 0;
   int64_t context_tokens = 0;
+  int64_t longest_row_tokens = 0;  // that its memory for keys and values holds, at most the context
   int32_t vocab_size = 0;
   bool has_chat_template = false;
   std::string kv_scheme;       // how keys and values are stored unless a request says otherwise

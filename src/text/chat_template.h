@@ -23,6 +23,11 @@ class ChatTemplate {
   ///   cost    that of starting this program, about 10 ms
   ChatTemplate(std::string_view source, std::string_view bos_token, std::string_view eos_token);
 
+  /// Whether its source has the word.
+  bool knows(std::string_view word) const {
+    return process_.source().find(word) != std::string::npos;
+  }
+
   struct Rendered {
     std::string text;  // what the template produced
     std::vector<int32_t>

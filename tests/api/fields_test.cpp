@@ -73,8 +73,8 @@ std::vector<Refused> wrong_numbers() {
   add("max_completion_tokens", {"0", "-5", "2.5", "\"5\"", "false"});
   add("temperature", {"-0.1", "2.1", "1e308", "1e30", "-1e308", "\"1\"", "true", "[1]"});
   add("top_p", {"0", "-0.1", "1.01", "\"1\"", "1e-50"});
-  add("min_p", {"-0.1", "1", "0.999999999999", "true"});
-  add("top_k", {"-1", "0.5", "2147483648", "9223372036854775808", "\"40\""});
+  add("min_p", {"-0.1", "1.01", "true"});
+  add("top_k", {"-2", "0.5", "2147483648", "9223372036854775808", "\"40\""});
   add("repetition_penalty", {"0", "-1", "1e-50", "101", "1e39"});
   add("presence_penalty", {"-2.1", "2.1", "1e308", "\"0\""});
   add("frequency_penalty", {"-2.1", "2.1", "true"});
@@ -208,6 +208,9 @@ INSTANTIATE_TEST_SUITE_P(
                       R"("stream_options":{"include_usage":null,"include_obfuscation":false})",
                       R"("anything":null)", R"("logit_bias":{})", R"("stop":[])",
                       R"("temperature":null)",
+                      R"("mirostat":0,"mirostat_tau":5,"mirostat_eta":0.1,"id_slot":-1)",
+                      R"("dry_multiplier":0,"dry_base":1.75,"dry_sequence_breakers":["\n"])",
+                      R"("stop_token_ids":[],"detokenize":true,"grammar":"")",
                       R"("tools":null,"audio":null,"prediction":null,"web_search_options":null)",
                       R"("max_tokens":5,"max_completion_tokens":5)"));
 
@@ -252,9 +255,27 @@ TEST(ChatFields, MaxCompletionTokensIsTheSameLimit) {
 
 TEST(ChatFields, EverySeedOf64BitsCounts) {
   EXPECT_EQ(chat(R"("seed":18446744073709551615)").request.sampling.seed, UINT64_MAX);
-  EXPECT_EQ(chat(R"("seed":-1)").request.sampling.seed, UINT64_MAX);
+  EXPECT_EQ(chat(R"("seed":-2)").request.sampling.seed, UINT64_MAX - 1);
   EXPECT_EQ(chat(R"("seed":-9223372036854775808)").request.sampling.seed, uint64_t{1} << 63);
   EXPECT_EQ(chat(R"("seed":0)").request.sampling.seed, 0u);
+}
+
+TEST(ChatFields, WhatOtherServersTakeForOffIsOff) {
+  EXPECT_EQ(chat(R"("seed":-1)").request.sampling.seed, std::nullopt);
+  EXPECT_EQ(chat(R"("top_k":-1)").request.sampling.top_k, 0);
+  EXPECT_EQ(chat(R"("min_p":1)").request.sampling.min_p, 1.0f);
+}
+
+TEST(ChatFields, ANameOfAnotherServerIsToldByTheOneHere) {
+  const std::pair<std::string_view, std::string_view> names[] = {
+      {R"("n_predict":5)", "here it is max_tokens"},
+      {R"("repeat_penalty":1.1)", "here it is repetition_penalty"},
+      {R"("prompt":"a")", "here it is messages"}};
+  for (const auto& [field, told] : names) {
+    const auto error = error_of([&] { chat(std::string(field)); });
+    ASSERT_TRUE(error) << field;
+    EXPECT_NE(std::string(error->what()).find(told), std::string::npos) << error->what();
+  }
 }
 
 TEST(ChatFields, PriorityHasNamesAndNumbersOfWhichTheLowerGoesFirst) {
@@ -378,8 +399,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"("prompt":[])", "prompt"}, Refused{R"("prompt":[[]])", "prompt"},
         Refused{R"("prompt":["a","b"])", "prompt"}, Refused{R"("prompt":[[1],[2]])", "prompt"},
         Refused{R"("prompt":[1,"a"])", "prompt"}, Refused{R"("prompt":[[1,"a"]])", "prompt"},
-        Refused{R"("prompt":[[[1]]])", "prompt"}, Refused{R"("prompt":[-1])", "prompt[0]"},
-        Refused{R"("prompt":[1,300])", "prompt[1]"}, Refused{R"("prompt":[1.5])", "prompt[0]"},
+        Refused{R"("prompt":[[[1]]])", "prompt"}, Refused{R"("prompt":["a","b"])", "prompt"},
+        Refused{R"("prompt":[-1])", "prompt[0]"}, Refused{R"("prompt":[1,300])", "prompt[1]"},
+        Refused{R"("prompt":[1.5])", "prompt[0]"},
         Refused{R"("prompt":[9223372036854775808])", "prompt[0]"},
         Refused{R"("prompt":"a","messages":[])", "messages"},
         Refused{R"("prompt":"a","max_completion_tokens":5)", "max_completion_tokens"},

@@ -38,7 +38,7 @@ TEST(CommandLine, AListFlagMayBeRepeatedAndLeavesPositionalsAlone) {
   const Invocation given =
       parse({"serve", "--served-model-name", "a", "--served-model-name", "b", "org/name"});
   EXPECT_EQ(given.sources.flags,
-            (Flags{{"served_model_names", {"a", "b"}}, {"model", {"org/name"}}}));
+            (Flags{{"served_model_name", {"a", "b"}}, {"model", {"org/name"}}}));
 }
 
 TEST(CommandLine, ASwitchNeedsNoValueAndTakesOne) {
@@ -52,6 +52,12 @@ TEST(CommandLine, ALoneTextOfRunIsAPromptUnlessItLooksLikeAModel) {
   EXPECT_EQ(prompt_of(parse({"run", "Why is the sky blue?"})), "Why is the sky blue?");
   EXPECT_EQ(prompt_of(parse({"run", "smollm2"})), std::nullopt);
   EXPECT_EQ(parse({"run", "smollm2"}).sources.flags, (Flags{{"model", {"smollm2"}}}));
+  const auto guessed = [](const Invocation& i) {
+    return std::get<RunOptions>(i.options).prompt_is_a_guess;
+  };
+  EXPECT_TRUE(guessed(parse({"run", "smolm2"})));
+  EXPECT_FALSE(guessed(parse({"run", "What now?"})));
+  EXPECT_FALSE(guessed(parse({"run", "smollm2", "Hello"})));
   EXPECT_EQ(parse({"run", "org/name"}).sources.flags, (Flags{{"model", {"org/name"}}}));
   EXPECT_EQ(prompt_of(parse({"run", "--model", "smollm2", "gemma3-270m"})), "gemma3-270m");
   const Invocation both = parse({"run", "org/name", "hello"});
@@ -99,7 +105,7 @@ TEST(CommandLine, LogitsAndBenchHaveTheContractsForms) {
 TEST(CommandLine, CacheTakesOneOfItsActions) {
   const Invocation given = parse({"cache", "gc", "--ssd-cache", "d", "--ssd-cache-max", "8"});
   EXPECT_EQ(std::get<CacheOptions>(given.options).action, "gc");
-  EXPECT_EQ(given.sources.flags, (Flags{{"ssd_cache", {"d"}}, {"ssd_cache_max_gb", {"8"}}}));
+  EXPECT_EQ(given.sources.flags, (Flags{{"ssd_cache", {"d"}}, {"ssd_cache_max", {"8"}}}));
   EXPECT_NE(error({"cache"}).find("ACTION"), std::string::npos);
   EXPECT_NE(error({"cache", "rm"}).find("cohort cache --help"), std::string::npos);
 }
@@ -111,7 +117,9 @@ TEST(CommandLine, UsageErrorsSayWhatToTry) {
   EXPECT_NE(error({"ls", "--port", "1"}).find("--port"), std::string::npos);
   EXPECT_NE(error({"bench", "m", "--prefill", "-1"}).find("--prefill"), std::string::npos);
   EXPECT_NE(error({"bench", "m", "--batch", "0"}).find("--batch"), std::string::npos);
-  EXPECT_NE(error({"run", "a", "--seed", "-1"}).find("--seed"), std::string::npos);
+  for (const char* seed : {"-1", "18446744073709551616", "1e3", "0x10", ""}) {
+    EXPECT_NE(error({"run", "a", "--seed", seed}).find("--seed"), std::string::npos) << seed;
+  }
   EXPECT_NE(error({"run", "--model", "a", "b", "c"}).find("given twice"), std::string::npos);
 }
 

@@ -28,8 +28,10 @@ class SettingsTest : public testing::Test {
   std::string config_path() const { return folder_ + "/cohort/config.toml"; }
 
   Settings load() const {
-    return load_settings(
-        {.flags = flags_, .environment = environment_, .config_file = config_file_});
+    return load_settings({.flags = flags_,
+                          .environment = environment_,
+                          .config_file = config_file_,
+                          .commands = commands_});
   }
 
   std::string error() const {
@@ -45,7 +47,19 @@ class SettingsTest : public testing::Test {
   std::map<std::string, std::string> environment_;
   std::vector<std::pair<std::string, std::vector<std::string>>> flags_;
   std::optional<std::string> config_file_;
+  uint32_t commands_ = ~0u;
 };
+
+TEST_F(SettingsTest, OfOtherCommandsAreCheckedButSetNothing) {
+  write_config("ssd_cache = \"/somewhere\"\ntemperature = 0.5\n");
+  environment_["COHORT_PORT"] = "9000";
+  commands_ = kRun;
+  EXPECT_EQ(load().ssd_cache, "");
+  EXPECT_EQ(load().port, 8080);
+  EXPECT_EQ(load().temperature, 0.5F);
+  environment_["COHORT_PORT"] = "none";
+  EXPECT_NE(error().find("COHORT_PORT"), std::string::npos);
+}
 
 TEST_F(SettingsTest, DefaultsComeFromTheTable) {
   const Settings settings = load();
@@ -73,8 +87,8 @@ TEST_F(SettingsTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
 TEST_F(SettingsTest, EveryTypeIsReadFromEverySource) {
   write_config(
       "temperature = 0\ntop_p = 0.5\nexact = true\nkv_dtype = \"f32\"\n"
-      "served_model_names = [\"a\", \"b\"]\nmax_tokens = 7\n");
-  environment_["COHORT_ALLOWED_ORIGINS"] = "http://x,http://y";
+      "served_model_name = [\"a\", \"b\"]\nmax_tokens = 7\n");
+  environment_["COHORT_ALLOWED_ORIGIN"] = "http://x,http://y";
   environment_["COHORT_TOP_K"] = "40";
   flags_ = {{"repetition_penalty", {"1.1"}}, {"log_level", {"debug"}}};
   const Settings settings = load();
@@ -82,9 +96,9 @@ TEST_F(SettingsTest, EveryTypeIsReadFromEverySource) {
   EXPECT_EQ(settings.top_p, 0.5F);
   EXPECT_TRUE(settings.exact);
   EXPECT_EQ(settings.kv_dtype, KvDtype::kF32);
-  EXPECT_EQ(settings.served_model_names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(settings.served_model_name, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(settings.max_tokens, 7);
-  EXPECT_EQ(settings.allowed_origins, (std::vector<std::string>{"http://x", "http://y"}));
+  EXPECT_EQ(settings.allowed_origin, (std::vector<std::string>{"http://x", "http://y"}));
   EXPECT_EQ(settings.top_k, 40);
   EXPECT_EQ(settings.repetition_penalty, 1.1F);
   EXPECT_EQ(settings.log_level, LogLevel::kDebug);
@@ -128,8 +142,8 @@ TEST_F(SettingsTest, ABrokenFileNamesTheLine) {
 
 TEST_F(SettingsTest, WrongTomlTypesAreRefused) {
   for (const char* text :
-       {"port = '1'", "port = 1.0", "host = 1", "served_model_names = \"a\"",
-        "served_model_names = [1]", "[port]", "port = 2020-01-01", "host = \"a\\u0000b\""}) {
+       {"port = '1'", "port = 1.0", "host = 1", "served_model_name = \"a\"",
+        "served_model_name = [1]", "[port]", "port = 2020-01-01", "host = \"a\\u0000b\""}) {
     write_config(text);
     EXPECT_EQ(error().find(config_path() + ":1: "), 0) << text << " gave " << error();
   }

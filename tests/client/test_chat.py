@@ -68,6 +68,16 @@ def test_max_tokens(client, model):
         assert answer.choices[0].finish_reason == "length"
 
 
+def test_what_a_developer_says_is_the_system_to_a_template_that_knows_no_developer(client, model):
+    def told_by(role):
+        messages = [{"role": role, "content": "Answer in French."}, {"role": "user", "content": "Hi"}]
+        answer = client.chat.completions.create(model=model, messages=messages, temperature=0,
+                                                max_tokens=8)
+        return answer.usage.prompt_tokens, answer.choices[0].message.content
+
+    assert told_by("developer") == told_by("system")
+
+
 def test_stop_string_ends_the_answer_before_it(client, model):
     whole = ask(client, model).choices[0].message.content
     stop = whole[3:6]
@@ -88,7 +98,7 @@ def test_same_seed_same_answer(client, model):
 
     assert text(7) == text(7)
     assert len({text(seed) for seed in range(4)}) > 1
-    assert text(-1) == text(2**64 - 1)
+    assert text(-2) == text(2**64 - 2)
 
 
 def test_a_fresh_seed_is_reported_and_reproduces(client, model):

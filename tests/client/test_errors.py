@@ -36,7 +36,7 @@ def check_shape(error):
     ("tools", [{"type": "function"}]),
     ("tool_choice", "required"), ("response_format", {"type": "json_object"}),
     ("reasoning_effort", "high"), ("store", True), ("messages", []), ("messages", "hi"),
-    ("stream", "yes"), ("unknown_field", 1), ("top_k", -1), ("min_p", 1), ("min_p", -0.5),
+    ("stream", "yes"), ("unknown_field", 1), ("top_k", -2), ("min_p", 1.1), ("min_p", -0.5),
     ("repetition_penalty", 0), ("ignore_eos", "yes"), ("best_of", 4), ("audio", {"voice": "x"}),
     ("chat_template_kwargs", "x"), ("chat_template_kwargs", {"messages": []}),
 ])

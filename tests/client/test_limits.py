@@ -1,7 +1,9 @@
 """Memory for keys and values, the queue and its limits, and who goes first in it."""
 
 import contextlib
+import pathlib
 import random
+import re
 import threading
 import time
 import urllib.request
@@ -9,7 +11,7 @@ import urllib.request
 import openai
 import pytest
 
-from test_serve_process import LLAMA, get, serving
+from test_serve_process import LLAMA, client_of, get, serving
 from test_watch import parse_metrics
 
 
@@ -39,6 +41,31 @@ def complete(server, prompt, key="none", headers=None, **options):
     extra = {"ignore_eos": True, **options.pop("extra_body", {})}
     return client.completions.create(model=server.name, prompt=prompt, temperature=0,
                                      extra_headers=headers, extra_body=extra, **options)
+
+
+def test_prompts_that_are_far_too_long_keep_nobody_out():
+    """Each would take seconds to tokenize to its end, and hundreds of megabytes."""
+    with serving(LLAMA) as server:
+        client = client_of(server)
+        failures = []
+
+        def flood():
+            try:
+                client.completions.create(model="llama", prompt="1" * 2_000_000)
+            except openai.BadRequestError as failure:
+                failures.append(failure.code)
+
+        floods = [threading.Thread(target=flood) for _ in range(24)]
+        for thread in floods:
+            thread.start()
+        begin = time.monotonic()
+        client.completions.create(model="llama", prompt="a", max_tokens=1)
+        assert time.monotonic() - begin < 10
+        for thread in floods:
+            thread.join()
+        assert failures == ["context_length_exceeded"] * len(floods)
+        status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+        assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 500_000
 
 
 class Waiting:
@@ -167,7 +194,7 @@ def test_more_requests_than_may_wait_are_429():
         with occupied(server):
             waiting.submit("one", prompt_of(1, 5), max_tokens=2)
             for stream in (False, True):
-                with pytest.raises(openai.RateLimitError, match="1 requests are waiting") as caught:
+                with pytest.raises(openai.RateLimitError, match="waiting already: 1, .*--max-waiting") as caught:
                     complete(server, prompt_of(2, 5), max_tokens=2, stream=stream)
                 assert int(caught.value.response.headers["Retry-After"]) >= 1
                 assert caught.value.type == "rate_limit_error"

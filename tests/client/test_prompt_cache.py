@@ -60,6 +60,16 @@ def test_salts_separate(llama):
     assert cached(ask(llama, prompt)) == whole, "an empty salt is none"
 
 
+def test_keys_separate_unless_a_salt_joins_them(llama):
+    def seen(prompt, key, **fields):
+        return cached(complete(llama, prompt, key, max_tokens=1, extra_body=fields))
+
+    prompt, shared = new_prompt(), new_prompt()
+    whole = len(prompt) - 1
+    assert [seen(prompt, key) for key in ("one", "two", "one")] == [0, 0, whole]
+    assert [seen(shared, key, cache_salt="both") for key in ("one", "two")] == [0, whole]
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_stream_tells_its_cached_tokens_with_the_usage(llama, n):
     prompt = new_prompt()

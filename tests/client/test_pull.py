@@ -100,7 +100,7 @@ def test_a_model_arrives_in_the_shared_cache_layout(machine, hub):
 
 
 def test_what_is_complete_needs_no_network(machine, hub):
-    path = machine.pull()
+    path = machine.pull(HF_HUB_OFFLINE="false")
     hub.log.clear()
     assert machine.pull() == path
     assert machine.pull("org/tiny@" + hub.commit) == path
@@ -109,7 +109,8 @@ def test_what_is_complete_needs_no_network(machine, hub):
 
 
 def test_offline_says_what_is_missing(machine, hub):
-    assert "HF_HUB_OFFLINE" in machine.refuse(HF_HUB_OFFLINE="1")
+    for yes in "1", "true", "On", "YES":
+        assert "HF_HUB_OFFLINE" in machine.refuse(HF_HUB_OFFLINE=yes)
     assert hub.log == []
 
 

@@ -225,6 +225,25 @@ def test_served_names_are_the_only_ones():
         assert '"model": "first"' in "".join(server.output)
 
 
+# Keys
+
+def test_who_has_no_key_is_not_let_in():
+    with serving(LLAMA, "--api-key", "first", "--api-key", "second") as server:
+        for key in "first", "second":
+            client = openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0)
+            assert client.models.list().data[0].id == "llama"
+        stranger = openai.OpenAI(base_url=server.url + "/v1", api_key="third", max_retries=0)
+        with pytest.raises(openai.AuthenticationError) as caught:
+            stranger.completions.create(model="llama", prompt="a", max_tokens=1)
+        assert caught.value.code == "invalid_api_key"
+        for path in "/metrics", "/stats", "/v1/models", "/debug/traces", "/nothing":
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(server.url + path, timeout=10)
+            assert refused.value.code == 401
+            assert refused.value.headers["WWW-Authenticate"] == "Bearer"
+        assert not any("first" in line for line in server.output)
+
+
 # Models
 
 def test_a_folder_is_served_with_its_template_and_context():

@@ -47,13 +47,22 @@ TEST(Session, IsTheFirstThatTheHeadSays) {
   EXPECT_EQ(session_of({}, "b"), "b");
 }
 
-TEST(Client, IsADigestOfTheFirstKey) {
-  EXPECT_EQ(client_of({}, {}), "");
-  EXPECT_EQ(client_of("", ""), "");
-  EXPECT_EQ(client_of("Bearer sk-1", {}), digest("Bearer sk-1"));
-  EXPECT_EQ(client_of({}, "sk-1"), digest("sk-1"));
-  EXPECT_EQ(client_of("Bearer sk-1", "sk-2"), digest("Bearer sk-1"));
-  EXPECT_EQ(client_of("Bearer sk-1", {}).size(), 16u);
+TEST(Key, IsTheFirstThatTheHeadSays) {
+  EXPECT_EQ(key_of({}, {}), "");
+  EXPECT_EQ(key_of("", ""), "");
+  EXPECT_EQ(key_of("Bearer sk-1", {}), "sk-1");
+  EXPECT_EQ(key_of("bearer  sk-1", {}), "sk-1");
+  EXPECT_EQ(key_of({}, "sk-1"), "sk-1");
+  EXPECT_EQ(key_of("Bearer sk-1", "sk-2"), "sk-1");
+  EXPECT_EQ(key_of("Bearer ", "sk-2"), "");
+  EXPECT_EQ(key_of("Basic abc", "sk-2"), "Basic abc");
+  EXPECT_EQ(key_of("Bear", {}), "Bear");
+}
+
+TEST(Client, IsADigestOfTheKey) {
+  EXPECT_EQ(client_of(""), "");
+  EXPECT_EQ(client_of("sk-1"), digest("sk-1"));
+  EXPECT_EQ(client_of("sk-1").size(), 16u);
 }
 
 TEST_F(Caller, FindsItsRequestIdInEveryAnswer) {
@@ -113,7 +122,7 @@ TEST_F(Caller, IsKnownToTheEngineByADigest) {
   auto client = connect();
   const std::pair<std::string, std::string> cases[] = {
       {"", ""},
-      {"Authorization: Bearer sk-1\r\n", digest("Bearer sk-1")},
+      {"Authorization: Bearer sk-1\r\n", digest("sk-1")},
       {"x-api-key: sk-1\r\n", digest("sk-1")},
       {"authorization: Bearer a\r\nauthorization: Bearer b\r\n", ""}};
   for (const auto& [headers, expected] : cases) {

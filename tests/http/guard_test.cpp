@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "http/caller.h"
+
 namespace cohort::http {
 namespace {
 
@@ -52,6 +54,26 @@ TEST(Guard, WantsExactlyOneHost) {
   EXPECT_EQ(kGuard.refuse(head)->status, 400);
   head.http_1_1 = false;
   EXPECT_FALSE(kGuard.refuse(head));
+}
+
+TEST(Guard, WantsAKeyIfThereAreAny) {
+  const Guard guard{
+      .hosts = {}, .origins = {}, .key_digests = {digest_of("one"), digest_of("two")}};
+  const auto status = [&](std::string_view target, std::string_view key,
+                          std::string_view method = "GET") {
+    const auto refusal =
+        guard.refuse({.method = method, .target = target, .hosts = {"localhost"}, .key = key});
+    return refusal ? refusal->status : 200;
+  };
+  for (const auto* key : {"one", "two"}) EXPECT_EQ(status("/metrics", key), 200) << key;
+  for (const auto* key : {"", "on", "onee", "ONE", "one,two", "three", "\xf0"}) {
+    for (const auto* target :
+         {"/v1/models", "/metrics", "/debug/traces", "/no/such", "/health/x", "/stats?key=one"}) {
+      EXPECT_EQ(status(target, key), 401) << target << ' ' << key;
+    }
+  }
+  EXPECT_EQ(status("/health", ""), 200);
+  EXPECT_EQ(status("/v1/chat/completions", "", "OPTIONS"), 200);
 }
 
 TEST(Guard, LetsInPagesFromHereAndFromTheList) {

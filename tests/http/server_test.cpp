@@ -298,6 +298,27 @@ TEST_F(Limits, AFloodOfSilentConnectionsKeepsNobodyOut) {
   }
 }
 
+TEST_F(Limits, NorDoesAFloodOfHalfSentRequests) {
+  options.connections_max = 20;
+  std::list<RawClient> flood;
+  for (int i = 0; i < 20; ++i) {
+    flood.emplace_back(server().port());
+    flood.back().send(i % 2 == 0 ? "GET /health HTTP/1.1\r\nX: "
+                                 : kPostHead + "Content-Length: 2\r\n\r\n{");
+  }
+  auto client = connect();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(answers(client));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s) << "their own time is longer";
+  EXPECT_TRUE(flood.front().closed_within(1s));
+  auto upload = connect();  // one that arrives in time is left alone
+  upload.send(kPostHead + "Content-Length: 2\r\n\r\n{");
+  auto next = connect();
+  EXPECT_TRUE(answers(next));
+  upload.send("}");
+  EXPECT_EQ(upload.read_response().status, 400) << "no prompt";
+}
+
 TEST_F(Limits, AConnectionBeyondThemWaitsWhileAllOthersAreInUse) {
   echo.token_time = 1ms;
   options.connections_max = 2;

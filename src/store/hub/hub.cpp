@@ -82,6 +82,12 @@ void fetch_file(HubSession& session, const HubCache& cache, const std::string& b
   fail(ErrorKind::kUnavailable, "{} keeps changing on the server while it is downloaded", name);
 }
 
+/// What other hub clients take for a yes.
+bool is_yes(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text == "1" || text == "ON" || text == "YES" || text == "TRUE";
+}
+
 }  // namespace
 
 HubOptions hub_options(const char* (*environment)(const char*), int stall_s) {
@@ -95,8 +101,7 @@ HubOptions hub_options(const char* (*environment)(const char*), int stall_s) {
                      .cache_root = expand_home(read("HF_HUB_CACHE"), home.c_str()),
                      .offline = false,
                      .stall_s = stall_s};
-  const std::string offline = read("HF_HUB_OFFLINE");
-  options.offline = !offline.empty() && offline != "0";
+  options.offline = is_yes(read("HF_HUB_OFFLINE"));
   if (options.endpoint.empty()) options.endpoint = "https://huggingface.co";
   while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
   origin_of(options.endpoint);
