@@ -9,13 +9,13 @@
 #include "kv/scheme.h"
 #include "model/decoder.h"
 #include "tests/support/crowd.h"
+#include "tests/support/crowd_kernels.h"
 #include "tests/support/random_checkpoint.h"
 #include "tests/support/rounds.h"
 
 namespace cohort::model {
 namespace {
 
-using kernels::cpu::available_kernels;
 using kernels::cpu::Cpu;
 using kernels::cpu::Kernels;
 using kv::KvScheme;
@@ -130,7 +130,7 @@ TEST_P(KvInvariance, RowsOfAllSchemesInACrowdHaveTheBitsOfTheRowAlone) {
     random_.seed(round);
     const std::vector<KnownRow> rows = known_rows(round);
     ASSERT_GE(rows.size(), 24U);
-    for (const Kernels* kernels : available_kernels()) {
+    for (const Kernels* kernels : test::crowd_kernels()) {
       Cpu cpu(1 + static_cast<int>(random_() % 3), *kernels);
       const std::unique_ptr<Model> model = load(GetParam(), cpu);
       Crowd crowd(*model, cpu, rows, random_);
@@ -180,7 +180,7 @@ TEST(KvInvarianceOverSegments, ALongRowAmongShortOnesHasTheBitsOfTheRowAlone) {
                                      test::random_ids(*reference, length, random)));
     }
   }
-  for (const Kernels* kernels : available_kernels()) {
+  for (const Kernels* kernels : test::crowd_kernels()) {
     Cpu cpu(2, *kernels);
     const std::unique_ptr<Model> model = load(c, cpu);
     SCOPED_TRACE(kernels->name);

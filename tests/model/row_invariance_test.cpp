@@ -6,12 +6,12 @@
 #include "kv/scheme.h"
 #include "model/checkpoint.h"
 #include "tests/support/crowd.h"
+#include "tests/support/crowd_kernels.h"
 #include "tests/support/random_checkpoint.h"
 
 namespace cohort::model {
 namespace {
 
-using kernels::cpu::available_kernels;
 using kernels::cpu::Cpu;
 using kernels::cpu::Kernels;
 using test::Crowd;
@@ -58,7 +58,7 @@ class RowInvariance : public testing::TestWithParam<Case> {
 };
 
 TEST_P(RowInvariance, LogitsAreTheBitsOfTheRowAlone) {
-  for (const Kernels* kernels : available_kernels()) {
+  for (const Kernels* kernels : test::crowd_kernels()) {
     for (int threads : {1, 2, 3}) {
       Cpu cpu(threads, *kernels);
       const std::unique_ptr<Model> model = load(GetParam(), cpu);
@@ -81,7 +81,7 @@ TEST_P(RowInvariance, LogitsAreTheBitsOfTheRowAlone) {
 TEST_P(RowInvariance, ARowOfSeveralSegmentsAmongShortOnes) {
   rows_.erase(rows_.begin(), rows_.end() - 3);
   rows_.push_back(known(1050));  // keys are reduced by segments of 1024
-  for (const Kernels* kernels : available_kernels()) {
+  for (const Kernels* kernels : test::crowd_kernels()) {
     Cpu cpu(2, *kernels);
     const std::unique_ptr<Model> model = load(GetParam(), cpu);
     SCOPED_TRACE(kernels->name);
