@@ -223,9 +223,10 @@ inline Words lookup(Codes c, const EntryTable& table) {
 }
 /// sum + words . the inputs 4 j to 4 j + 3 of x, as store_wide left them (exact).
 inline I dot_words(I sum, Words w, const int8_t* x, int j) {
-  int32_t pairs[2];
-  __builtin_memcpy(pairs, x + 8 * j, 8);
-  const __m256i even = _mm256_set1_epi32(pairs[0]), odd = _mm256_set1_epi32(pairs[1]);
+  int32_t pair[2];  // one by one: both at once would go through another register
+  __builtin_memcpy(&pair[0], x + 8 * j, 4);
+  __builtin_memcpy(&pair[1], x + 8 * j + 4, 4);
+  const __m256i even = _mm256_set1_epi32(pair[0]), odd = _mm256_set1_epi32(pair[1]);
   return {word_dot_half(word_dot_half(sum.a, w.even.a, even), w.odd.a, odd),
           word_dot_half(word_dot_half(sum.b, w.even.b, even), w.odd.b, odd)};
 }

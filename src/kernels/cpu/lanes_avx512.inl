@@ -177,10 +177,11 @@ inline Words lookup(Codes c, const EntryTable& table) {
 }
 /// sum + words . the inputs 4 j to 4 j + 3 of x, as store_wide left them (exact).
 inline I dot_words(I sum, Words w, const int8_t* x, int j) {
-  int32_t pairs[2];
-  __builtin_memcpy(pairs, x + 8 * j, 8);
-  const __m512i with_even = _mm512_dpwssd_epi32(sum.v, w.even, _mm512_set1_epi32(pairs[0]));
-  return {_mm512_dpwssd_epi32(with_even, w.odd, _mm512_set1_epi32(pairs[1]))};
+  int32_t even, odd;  // one by one: both at once would go through another register
+  __builtin_memcpy(&even, x + 8 * j, 4);
+  __builtin_memcpy(&odd, x + 8 * j + 4, 4);
+  const __m512i with_even = _mm512_dpwssd_epi32(sum.v, w.even, _mm512_set1_epi32(even));
+  return {_mm512_dpwssd_epi32(with_even, w.odd, _mm512_set1_epi32(odd))};
 }
 /// Stores sixteen codes from input `at` of x, 0 or 16, on: of four the first and the third first.
 inline void store_wide(int8_t* x, int at, I codes) {
