@@ -179,6 +179,8 @@ def gguf_files():
                pair("a.u8", ARRAY, array(U8, [1, 2])), pair("a.bool", ARRAY, array(BOOL, [1, 0])),
                pair("a.string", ARRAY, array(STRING, ["a", "", "ccc"])),
                pair("a.none", ARRAY, array(I32, []))]
+    gemma = [pair("general.architecture", STRING, "gemma3"),
+             pair("tokenizer.ggml.tokens", ARRAY, array(STRING, ["a", "b"]))]
     files = {
         "empty": b"",
         "short": b"GG",
@@ -255,6 +257,7 @@ def gguf_files():
                               pair("tokenizer.chat_template.tool_use", STRING, "t"),
                               pair("tokenizer.chat_template", STRING, "d")),
         "ok_split": pairs(pair("split.count", U16, 3)),
+        "ok_gemma3_bare": pairs(*gemma),
         "ok_rank_4": one("a", [2, 1, 3, 2], 0, 0),
     }
     return {name + ".gguf": content for name, content in files.items()}

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "base/say.h"
 #include "kernels/device.h"
 
 namespace cohort::app {
@@ -49,7 +50,11 @@ model::LoadOptions load_options(const Settings& settings) {
   kernels::require(settings.device);
   // MLX rounds what a GPU multiplies to TF32 unless this is 0; it looks once, at its first product.
   if (settings.exact) ::setenv("MLX_ENABLE_TF32", "0", 1);
-  return {.exact = settings.exact, .device = settings.device};
+  model::LoadOptions options{.exact = settings.exact, .device = settings.device};
+  if (settings.log_level >= LogLevel::kWarn) {
+    options.log = [](std::string_view line) { say("cohort: {}\n", line); };
+  }
+  return options;
 }
 
 namespace {

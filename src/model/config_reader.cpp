@@ -11,7 +11,8 @@ namespace json = boost::json;
 
 const json::value* ConfigReader::find(std::string_view key) const {
   const json::value* value = config_.if_contains(key);
-  return value != nullptr && value->is_null() ? nullptr : value;
+  if (value != nullptr && !value->is_null()) return value;
+  return defaults_ == nullptr ? nullptr : defaults_->if_contains(key);
 }
 
 void ConfigReader::fail_key(std::string_view key, std::string_view wanted) const {

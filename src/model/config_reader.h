@@ -13,8 +13,11 @@ namespace cohort::model {
 ///   throws  Error{kInvalidRequest} naming the file, the key and what is allowed
 class ConfigReader {
  public:
-  ConfigReader(const boost::json::object& config, std::string_view file)
-      : config_(config), file_(file) {}
+  /// Refers to both objects.
+  ///   defaults  if not null, holds for keys that the config leaves out
+  ConfigReader(const boost::json::object& config, std::string_view file,
+               const boost::json::object* defaults = nullptr)
+      : config_(config), defaults_(defaults), file_(file) {}
 
   struct Range {
     int64_t low, high;  // inclusive
@@ -37,6 +40,7 @@ class ConfigReader {
   [[noreturn]] void fail_key(std::string_view key, std::string_view wanted) const;
 
   const boost::json::object& config_;
+  const boost::json::object* defaults_;
   std::string file_;
 };
 

@@ -17,6 +17,8 @@ DecoderSpec read_decoder_spec(const ConfigReader& config, const Source& source) 
   spec.shape.context_tokens = config.integer("max_position_embeddings", {1, 1 << 28}, 2048);
   spec.intermediate_size = static_cast<int>(config.integer("intermediate_size", {1, 1 << 22}));
   spec.norm_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
+  spec.attention_bias = config.boolean("attention_bias", false);
+  spec.mlp_bias = config.boolean("mlp_bias", false);
   spec.heads = static_cast<int>(config.integer("num_attention_heads", {1, 4096}));
   const auto layers = config.integer("num_hidden_layers", {1, 4096});
   const auto kv_heads = config.integer("num_key_value_heads", {1, spec.heads}, spec.heads);
@@ -101,9 +103,8 @@ Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& opti
   head_.norm = weights.vector("model.norm.weight", hidden, spec_.norm_offset);
   head_.norm_eps = spec_.norm_eps;
   head_.exact = options.exact;
-  const bool tied =
-      !weights.has("lm_head.weight") ||
-      ConfigReader(source.config, source.checkpoint.path).boolean("tie_word_embeddings", false);
+  const bool tied = ConfigReader(source.config, source.checkpoint.path)
+                        .boolean("tie_word_embeddings", !weights.has("lm_head.weight"));
   if (tied) weights.ignore("lm_head.");
   head_.matrices = {tied ? embedding_ : weights.matrix("lm_head", vocab, hidden)};
   if (source.gguf) weights.ignore("rope_freqs.weight");  // read by the family
@@ -123,16 +124,16 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
   };
 
   kernels::cpu::DecoderLayer loaded;
-  loaded.qkv = {.norm = norm("input_layernorm", hidden),
-                .norm_eps = spec_.norm_eps,
-                .matrices = {weights.matrix(at + "self_attn.q_proj", q_rows, hidden, q_order),
-                             weights.matrix(at + "self_attn.k_proj", kv_rows, hidden, k_order),
-                             weights.matrix(at + "self_attn.v_proj", kv_rows, hidden)},
-                .bias = weights.vectors({{at + "self_attn.q_proj.bias", q_rows},
-                                         {at + "self_attn.k_proj.bias", kv_rows},
-                                         {at + "self_attn.v_proj.bias", kv_rows}},
-                                        {q_order, k_order}),
-                .exact = options.exact};
+  loaded.qkv = {
+      .norm = norm("input_layernorm", hidden),
+      .norm_eps = spec_.norm_eps,
+      .matrices = {weights.matrix(at + "self_attn.q_proj", q_rows, hidden, q_order),
+                   weights.matrix(at + "self_attn.k_proj", kv_rows, hidden, k_order),
+                   weights.matrix(at + "self_attn.v_proj", kv_rows, hidden)},
+      .bias = weights.biases(spec_.attention_bias, {{at + "self_attn.q_proj", q_rows, q_order},
+                                                    {at + "self_attn.k_proj", kv_rows, k_order},
+                                                    {at + "self_attn.v_proj", kv_rows}}),
+      .exact = options.exact};
   loaded.attention = {
       .heads = spec_.heads,
       .kv_heads = kv.kv_heads,
@@ -148,7 +149,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
       .post_norm = spec_.sandwich_norms ? norm("post_attention_layernorm", hidden) : nullptr,
       .norm_eps = spec_.norm_eps,
       .matrices = {weights.matrix(at + "self_attn.o_proj", hidden, q_rows)},
-      .bias = weights.vectors({{at + "self_attn.o_proj.bias", hidden}}),
+      .bias = weights.biases(spec_.attention_bias, {{at + "self_attn.o_proj", hidden}}),
       .epilogue = Epilogue::kResidual,
       .exact = options.exact};
   const char* mlp_norm =
@@ -158,8 +159,8 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
                     .norm_eps = spec_.norm_eps,
                     .matrices = {weights.matrix(at + "mlp.gate_proj", inner, hidden),
                                  weights.matrix(at + "mlp.up_proj", inner, hidden)},
-                    .bias = weights.vectors(
-                        {{at + "mlp.gate_proj.bias", inner}, {at + "mlp.up_proj.bias", inner}}),
+                    .bias = weights.biases(spec_.mlp_bias, {{at + "mlp.gate_proj", inner},
+                                                            {at + "mlp.up_proj", inner}}),
                     .epilogue = Epilogue::kGated,
                     .activation = spec_.activation,
                     .exact = options.exact};
@@ -167,7 +168,7 @@ void Decoder::load_layer(Weights& weights, const Source& source, int layer,
       .post_norm = spec_.sandwich_norms ? norm("post_feedforward_layernorm", hidden) : nullptr,
       .norm_eps = spec_.norm_eps,
       .matrices = {weights.matrix(at + "mlp.down_proj", hidden, inner)},
-      .bias = weights.vectors({{at + "mlp.down_proj.bias", hidden}}),
+      .bias = weights.biases(spec_.mlp_bias, {{at + "mlp.down_proj", hidden}}),
       .epilogue = Epilogue::kResidual,
       .exact = options.exact};
   layers_.push_back(std::move(loaded));

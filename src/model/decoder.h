@@ -22,6 +22,8 @@ struct DecoderSpec {
   float query_scale = 0;  // of q . k
   float embedding_scale = 1;
   kernels::cpu::Activation activation = kernels::cpu::Activation::kSilu;
+  bool attention_bias = false;  // as a folder states; a GGUF file has biases or has not
+  bool mlp_bias = false;
   bool qk_norm = false;         // per-head norms of queries and keys
   bool sandwich_norms = false;  // Gemma: norms after attention and after the MLP too
   std::vector<nn::Rope> ropes;

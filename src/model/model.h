@@ -3,9 +3,11 @@
 #include <mlx/mlx.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/settings.h"
@@ -56,15 +58,19 @@ class Model {
 struct LoadOptions {
   bool exact = false;  // f32 activations in every matmul
   Device device = Device::kCpu;
+  /// Receives lines for the person who loads the model. Thread: that of load_model.
+  std::function<void(std::string_view)> log = [](std::string_view) {};
 };
 
 /// What the model of a checkpoint would be; reads no weights.
 ///   throws  as load_model does for a bad config
 ModelShape read_shape(const Checkpoint& checkpoint);
 /// The memory that load_model would take for its weights; reads none of them.
+///   throws  as load_model does for a bad config
 size_t packed_bytes(const Checkpoint& checkpoint);
 
 /// Builds the model of a checkpoint. Weights are repacked; the mapped file is not used afterwards.
+/// Parts that only images need are left out, which one line to options.log says.
 ///   throws  Error{kInvalidRequest} for a bad config, or one error that lists every missing and
 ///           every unused tensor; kUnsupported naming the families that exist
 std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options,

@@ -15,16 +15,20 @@ constexpr auto kBad = ErrorKind::kInvalidRequest;
 constexpr std::array kGroupSizes = {32, 64, 128};
 constexpr std::array kBits = {2, 3, 4, 5, 6, 8};
 constexpr int64_t kWordBits = 32;  // weights are packed into U32 words
-constexpr std::string_view kWrapperPrefix = "language_model.";
 
 template <class List>
 bool contains(const List& list, int64_t value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-std::string_view without_wrapper(std::string_view module) {
-  if (module.starts_with(kWrapperPrefix)) module.remove_prefix(kWrapperPrefix.size());
-  return module;
+// Both forms of a wrapper's names, language_model.model.X and model.language_model.X, become
+// model.X.
+std::string without_wrapper(std::string_view module) {
+  constexpr std::string_view kModel = "model.", kWrapper = "language_model.";
+  std::string name(module);
+  const size_t at = name.starts_with(kModel) ? kModel.size() : 0;
+  if (module.substr(at).starts_with(kWrapper)) name.erase(at, kWrapper.size());
+  return name;
 }
 
 // The integer under `key`, or `absent` if it is missing or null.
@@ -133,7 +137,7 @@ QuantizationConfig QuantizationConfig::parse(const bj::object& config, std::stri
     } else {
       continue;  // group_size, bits, mode and notes of converters
     }
-    result.exceptions_.insert_or_assign(std::string(without_wrapper(module)), std::move(setting));
+    result.exceptions_.insert_or_assign(without_wrapper(module), std::move(setting));
   }
   return result;
 }
@@ -143,21 +147,28 @@ const QuantizationConfig::Setting* QuantizationConfig::exception(std::string_vie
   return place == exceptions_.end() ? nullptr : &place->second;
 }
 
+QuantizationConfig::Setting QuantizationConfig::setting(std::string_view module) const {
+  if (const Setting* own = exception(module)) return *own;
+  return global_.value_or(Setting{});
+}
+
+void QuantizationConfig::require_affine(std::string_view module) const {
+  const Setting setting = this->setting(module);
+  if (setting.dense || setting.mode == "affine") return;
+  fail(ErrorKind::kUnsupported,
+       "tensor {}: the quantization mode {} is not supported; supported: affine",
+       printable(fmt::format("{}.weight", module)), printable(setting.mode));
+}
+
 Quantization quantization_of(const QuantizationConfig& config, std::string_view module,
                              const TensorView& weight, const TensorView& scales,
                              const TensorView* biases, int64_t in_features) {
-  const QuantizationConfig::Setting* exception = config.exception(module);
-  const QuantizationConfig::Setting setting =
-      exception ? *exception : config.global().value_or(QuantizationConfig::Setting{});
+  const QuantizationConfig::Setting setting = config.setting(module);
   if (setting.dense) {
     fail(kBad, "tensor {}: the config says this module is not quantized, but it has scales",
          printable(weight.name));
   }
-  if (setting.mode != "affine") {
-    fail(ErrorKind::kUnsupported,
-         "tensor {}: the quantization mode {} is not supported; supported: affine",
-         printable(weight.name), printable(setting.mode));
-  }
+  config.require_affine(module);
   const Packed packed = check_tensors(weight, scales, biases);
   const bool inputs_known = in_features > 0;
   if (!inputs_known) in_features = packed.groups * setting.affine.group_size;
@@ -168,7 +179,7 @@ Quantization quantization_of(const QuantizationConfig& config, std::string_view 
          printable(weight.name), shape_text(weight.shape), shape_text(scales.shape),
          fmt::join(kGroupSizes, ", "), fmt::join(kBits, ", "), in_features);
   }
-  if (exception && *found != setting.affine) {
+  if (config.exception(module) && *found != setting.affine) {
     fail(kBad,
          "tensor {}: the config says {} bits in groups of {}, the shapes {} bits in groups of {}",
          printable(weight.name), setting.affine.bits, setting.affine.group_size, found->bits,

@@ -45,8 +45,13 @@ class QuantizationConfig {
   /// The setting for all modules; nullopt if the config has none.
   const std::optional<Setting>& global() const { return global_; }
   /// The exception for this module (path without ".weight"), or nullptr. Publishers write paths
-  /// with and without a leading "language_model."; both match.
+  /// with and without the "language_model." of a wrapper; both match.
   const Setting* exception(std::string_view module) const;
+  /// The exception for this module, or else what holds for all.
+  Setting setting(std::string_view module) const;
+  /// Refuses modules that are packed in another mode.
+  ///   throws  Error{kUnsupported} naming MODULE.weight and the mode
+  void require_affine(std::string_view module) const;
 
  private:
   std::optional<Setting> global_;

@@ -1,4 +1,5 @@
-#include <algorithm>
+#include <fmt/ranges.h>
+
 #include <string_view>
 
 #include "base/error.h"
@@ -54,7 +55,12 @@ ModelShape read_shape(const Checkpoint& checkpoint) {
 std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options,
                                   kernels::cpu::Cpu& cpu) {
   const Source source(checkpoint);
-  return std::make_unique<Decoder>(describe(source), source, options, cpu);
+  auto model = std::make_unique<Decoder>(describe(source), source, options, cpu);
+  if (!source.image_parts.empty()) {
+    options.log(fmt::format("{}: its parts for images are left out: {}*", checkpoint.path,
+                            fmt::join(source.image_parts, "*, ")));
+  }
+  return model;
 }
 
 }  // namespace cohort::model

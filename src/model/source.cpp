@@ -1,5 +1,6 @@
 #include "model/source.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -56,6 +57,26 @@ std::string gguf_name(std::string_view published, bool gemma) {
   if (part == "post_attention_layernorm") stored = gemma ? "post_attention_norm" : "ffn_norm";
   return "blk." + std::string(rest.substr(0, split)) + "." + std::string(stored) +
          std::string(kind);
+}
+
+/// What folders call the tensors of a language model, alone or inside a wrapper that reads images.
+///   source  transformers, _checkpoint_conversion_mapping of gemma3, llava and mistral3: from the
+///           second form to the third
+struct FolderNames {
+  std::string_view model, head;
+  std::vector<std::string_view> image_parts;
+};
+const std::vector<FolderNames>& folder_names() {
+  static const std::vector<FolderNames> kNames{
+      {"model.", "lm_head.", {}},
+      {"language_model.model.",
+       "language_model.lm_head.",
+       {"vision_tower.", "multi_modal_projector."}},
+      {"model.language_model.",
+       "lm_head.",
+       {"model.vision_tower.", "model.multi_modal_projector."}},
+  };
+  return kNames;
 }
 
 /// The rotary settings of a GGUF file as a Hugging Face rope_scaling object.
@@ -135,8 +156,18 @@ Source::Source(const Checkpoint& opened) : checkpoint(opened) {
       }
       config = std::move(lifted);
     }
-    if (opened.find("language_model.model.embed_tokens.weight") != nullptr)
-      prefix = "language_model.";
+    for (const FolderNames& names : folder_names()) {
+      if (opened.find(std::string(names.model) + "embed_tokens.weight") == nullptr) continue;
+      model_prefix = names.model;
+      head_prefix = names.head;
+      for (std::string_view part : names.image_parts) {
+        const auto is_of = [part](const TensorView& tensor) {
+          return tensor.name.starts_with(part);
+        };
+        if (std::ranges::any_of(opened.tensors, is_of)) image_parts.emplace_back(part);
+      }
+      break;
+    }
   }
   const json::value* type = config.if_contains("model_type");
   if (type == nullptr || !type->is_string()) {
@@ -148,7 +179,16 @@ Source::Source(const Checkpoint& opened) : checkpoint(opened) {
 }
 
 std::string Source::tensor_name(const std::string& published) const {
-  return gguf ? gguf_name(published, family == "gemma3_text") : prefix + published;
+  if (gguf) return gguf_name(published, family == "gemma3_text");
+  constexpr std::string_view kModel = "model.", kHead = "lm_head.";
+  if (published.starts_with(kModel)) return model_prefix + published.substr(kModel.size());
+  if (published.starts_with(kHead)) return head_prefix + published.substr(kHead.size());
+  return published;
+}
+
+bool Source::is_for_images(std::string_view stored) const {
+  return std::ranges::any_of(
+      image_parts, [stored](const std::string& part) { return stored.starts_with(part); });
 }
 
 TensorType Source::weight_type() const {

@@ -111,6 +111,7 @@ PackedMatrix Weights::pack(const TensorView& tensor, int rows, int cols, RowOrde
 }
 
 PackedMatrix Weights::pack_affine(const std::string& module, int rows, int cols, RowOrder order) {
+  quantization_.require_affine(source_.tensor_name(module));  // others have no biases to miss
   const TensorView* weight = take(module + ".weight", {});
   const TensorView* scales = take(module + ".scales", {});
   const TensorView* biases = take(module + ".biases", {});
@@ -157,28 +158,25 @@ const float* Weights::vector(const std::string& name, int size, float offset, Ro
   return out.data();
 }
 
-const float* Weights::vectors(const std::vector<std::pair<std::string, int>>& names_and_sizes,
-                              const std::vector<RowOrder>& orders) {
-  if (std::none_of(names_and_sizes.begin(), names_and_sizes.end(),
-                   [&](const auto& entry) { return has(entry.first); })) {
-    return nullptr;
-  }
+const float* Weights::biases(bool stated, const std::vector<Bias>& biases) {
+  const auto is_there = [&](const Bias& bias) { return has(bias.module + ".bias"); };
+  if (source_.gguf ? std::ranges::none_of(biases, is_there) : !stated) return nullptr;
   std::vector<float> all;
-  for (size_t i = 0; i < names_and_sizes.size(); ++i) {
-    const auto& [name, size] = names_and_sizes[i];
-    const float* part = vector(name, size, 0, i < orders.size() ? orders[i] : RowOrder{});
+  for (const auto& [module, size, order] : biases) {
+    const float* part = vector(module + ".bias", size, 0, order);
     if (part != nullptr) all.insert(all.end(), part, part + size);
   }
   return store_.vectors.emplace_back(std::move(all)).data();
 }
 
 size_t packed_bytes(const Checkpoint& checkpoint) {
+  const Source source(checkpoint);
   QuantizationConfig quantization;
   if (!checkpoint.gguf)
     quantization = QuantizationConfig::parse(checkpoint.config, checkpoint.path);
   size_t bytes = 0;
   for (const TensorView& tensor : checkpoint.tensors) {
-    if (tensor.shape.size() != 2) continue;
+    if (tensor.shape.size() != 2 || source.is_for_images(tensor.name)) continue;
     PackedMatrix matrix{.rows = static_cast<int>(tensor.shape[0]),
                         .cols = static_cast<int>(tensor.shape[1])};
     if (const auto* format = kernels::cpu::block_format(info(tensor.type).name)) {
@@ -207,7 +205,7 @@ WeightStore Weights::finish() {
   std::vector<std::string> unused;
   for (std::string_view name : source_.checkpoint.names()) {
     const bool expected =
-        used_.contains(std::string(name)) ||
+        used_.contains(std::string(name)) || source_.is_for_images(name) ||
         std::any_of(ignored_.begin(), ignored_.end(), [&](const std::string& part) {
           return name.find(part) != std::string_view::npos;
         });

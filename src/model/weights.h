@@ -24,6 +24,13 @@ struct RowOrder {
   int adjacent_pair_heads = 0;  // 0 = as stored
 };
 
+/// MODULE.bias, a float for each of its outputs.
+struct Bias {
+  std::string module;
+  int size;
+  RowOrder order = {};
+};
+
 /// Takes tensors out of a checkpoint by published name and packs them for the kernels. Problems are
 /// collected; `finish` reports them all at once.
 ///   thread  any, one at a time
@@ -38,9 +45,10 @@ class Weights {
   /// A float tensor of `size` elements, plus `offset`; null if it is missing (finish says so).
   const float* vector(const std::string& name, int size, float offset = 0, RowOrder order = {});
   bool has(const std::string& name) const;
-  /// Several vectors end to end; null if none of them is in the checkpoint.
-  const float* vectors(const std::vector<std::pair<std::string, int>>& names_and_sizes,
-                       const std::vector<RowOrder>& orders = {});
+  /// The biases of modules end to end; null if the model has none of them.
+  ///   stated  whether the config of a folder says that it has; of a GGUF file, what is there
+  ///   counts
+  const float* biases(bool stated, const std::vector<Bias>& biases);
   /// Tensors whose stored name contains `part` are not asked for and are no error.
   void ignore(const std::string& part) { ignored_.push_back(part); }
 

@@ -51,9 +51,12 @@ TEST(Quantization, ExceptionsMatchWithAndWithoutTheWrapper) {
                           "model.m": {"group_size": 32, "bits": 8}}})";
   const char* wrapped = R"({"quantization": {"group_size": 64, "bits": 4,
                             "language_model.model.m": {"group_size": 32, "bits": 8}}})";
-  for (const char* json : {plain, wrapped}) {
+  const char* newer = R"({"quantization": {"group_size": 64, "bits": 4,
+                          "model.language_model.m": {"group_size": 32, "bits": 8}}})";
+  for (const char* json : {plain, wrapped, newer}) {
     EXPECT_EQ(ask(json, 0, "model.m"), (Quantization{32, 8}));
     EXPECT_EQ(ask(json, 0, "language_model.model.m"), (Quantization{32, 8}));
+    EXPECT_EQ(ask(json, 0, "model.language_model.m"), (Quantization{32, 8}));
     EXPECT_EQ(ask(json, 0, "model.n"), (Quantization{64, 4}));
   }
 }

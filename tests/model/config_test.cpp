@@ -166,6 +166,24 @@ TEST(Config, MissingUnusedAndMisshapenTensorsAreOneError) {
   EXPECT_NE(wider.find("is [128, 64], must be [4194304, 64]"), std::string::npos) << wider;
 }
 
+TEST(Config, TensorsThatAConfigPromisesMustBeThere) {
+  const Wrong cases[] = {
+      {"llama",
+       {{"attention_bias", true}},
+       "missing tensors: model.layers.0.self_attn.q_proj.bias, "
+       "model.layers.0.self_attn.k_proj.bias, model.layers.0.self_attn.v_proj.bias, "
+       "model.layers.0.self_attn.o_proj.bias, model.layers.1."},
+      {"llama",
+       {{"mlp_bias", true}},
+       "missing tensors: model.layers.0.mlp.gate_proj.bias, model.layers.0.mlp.up_proj.bias, "
+       "model.layers.0.mlp.down_proj.bias, model.layers.1."},
+      {"gemma3", {{"attention_bias", true}}, "missing tensors: model.layers.0.self_attn.q_proj."},
+      {"gemma3", {{"tie_word_embeddings", false}}, "missing tensors: lm_head.weight"},
+      {"llama", {{"attention_bias", "no"}}, "\"attention_bias\" must be true or false"},
+  };
+  expect_refusals(cases);
+}
+
 TEST(Config, BothPublishedFormsAndATextConfigLoad) {
   EXPECT_EQ(refusal("llama", {}), "(loaded)");
   const json::object config = parse_json_object(

@@ -60,6 +60,7 @@ json::object config_of(const RandomModel& model) {
   if (recipe.window > 0) {
     config["sliding_window"] = recipe.window;
     config["sliding_window_pattern"] = recipe.pattern;
+    config["query_pre_attn_scalar"] = model.head_dim;
   }
   return config;
 }

@@ -12,6 +12,27 @@ namespace {
 
 constexpr size_t kGlobalRope = 0, kLocalRope = 1;
 
+/// What the config of a folder may leave out: published wrappers do so with all that is as here.
+///   source  transformers models/gemma3/configuration_gemma3.py, Gemma3TextConfig
+const boost::json::object& defaults() {
+  static const boost::json::object kDefaults{
+      {"vocab_size", 262208},
+      {"hidden_size", 2304},
+      {"intermediate_size", 9216},
+      {"num_hidden_layers", 26},
+      {"num_attention_heads", 8},
+      {"num_key_value_heads", 4},
+      {"head_dim", 256},
+      {"max_position_embeddings", 131072},
+      {"rms_norm_eps", 1e-6},
+      {"query_pre_attn_scalar", 256},
+      {"sliding_window", 4096},
+      {"rope_theta", 1e6},
+      {"rope_local_base_freq", 1e4},
+  };
+  return kDefaults;
+}
+
 bool is_global(const boost::json::array* types, int64_t pattern, size_t layer) {
   if (types != nullptr) return (*types)[layer] == "full_attention";
   return static_cast<int64_t>(layer) % pattern == pattern - 1;
@@ -26,7 +47,7 @@ float embedding_scale(int hidden, TensorType type) {
 }
 
 void set_layers(DecoderSpec& spec, const ConfigReader& config, const Source& source) {
-  const int64_t window = config.integer("sliding_window", {1, 1 << 28}, 512);
+  const int64_t window = config.integer("sliding_window", {1, 1 << 28});
   const int64_t pattern = config.integer("sliding_window_pattern", {1, 4096},
                                          config.integer("_sliding_window_pattern", {1, 4096}, 6));
   const boost::json::array* types = read_layer_types(config, source, spec.shape.layers.size());
@@ -42,8 +63,8 @@ void set_layers(DecoderSpec& spec, const ConfigReader& config, const Source& sou
 void set_ropes(DecoderSpec& spec, const ConfigReader& config, const Source& source) {
   const int dim = spec.kv(0).head_dim;
   const int64_t context = spec.shape.context_tokens;
-  const double global_theta = config.positive("rope_theta", 1e6);
-  const double local_theta = config.positive("rope_local_base_freq", 1e4);
+  const double global_theta = config.positive("rope_theta");
+  const double local_theta = config.positive("rope_local_base_freq");
   const boost::json::object* global = config.object("rope_scaling");
   const boost::json::object* local = nullptr;
   if (const boost::json::object* kinds = config.object("rope_parameters")) {
@@ -58,7 +79,9 @@ void set_ropes(DecoderSpec& spec, const ConfigReader& config, const Source& sour
 }  // namespace
 
 DecoderSpec gemma3(const Source& source) {
-  const ConfigReader config(source.config, source.checkpoint.path);
+  // A GGUF file states its own sizes: one that does not is not whole.
+  const ConfigReader config(source.config, source.checkpoint.path,
+                            source.gguf ? nullptr : &defaults());
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     const boost::json::value* value = source.config.if_contains(key);
     if (value != nullptr && !value->is_null()) {
