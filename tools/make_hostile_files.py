@@ -181,6 +181,12 @@ def gguf_files():
                pair("a.none", ARRAY, array(I32, []))]
     gemma = [pair("general.architecture", STRING, "gemma3"),
              pair("tokenizer.ggml.tokens", ARRAY, array(STRING, ["a", "b"]))]
+    gemma_27b = [pair("gemma3." + key, U32, value) for key, value in (
+        ("context_length", 131072), ("embedding_length", 5376), ("block_count", 62),
+        ("feed_forward_length", 21504), ("attention.head_count", 32),
+        ("attention.head_count_kv", 16), ("attention.key_length", 128),
+        ("attention.sliding_window", 1024))]
+    gemma_27b.append(pair("gemma3.rope.freq_base", F32, 1e6))
     files = {
         "empty": b"",
         "short": b"GG",
@@ -258,6 +264,7 @@ def gguf_files():
                               pair("tokenizer.chat_template", STRING, "d")),
         "ok_split": pairs(pair("split.count", U16, 3)),
         "ok_gemma3_bare": pairs(*gemma),
+        "ok_gemma3_27b": pairs(*gemma, *gemma_27b),
         "ok_rank_4": one("a", [2, 1, 3, 2], 0, 0),
     }
     return {name + ".gguf": content for name, content in files.items()}

@@ -1,6 +1,7 @@
 #include "model/source.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -98,6 +99,16 @@ json::value gguf_rope_scaling(const GgufMetadata& m, const std::string& arch) {
   return scaling;
 }
 
+/// Queries of Gemma 3 are divided by the root of this, which its GGUF files do not state.
+///   source  llama.cpp, which knows the 27B by its layers; Gemma 3's configs
+std::optional<int64_t> gemma3_query_scalar(const GgufMetadata& m) {
+  const auto width = m.find<int64_t>("gemma3.embedding_length");
+  const auto heads = m.find<int64_t>("gemma3.attention.head_count");
+  const bool is_27b = m.find<int64_t>("gemma3.block_count") == 62;
+  if (is_27b && width && heads && *heads > 0) return *width / *heads;
+  return m.find<int64_t>("gemma3.attention.key_length");
+}
+
 /// Translates the metadata of a GGUF file into a Hugging Face config.
 json::object gguf_config(const GgufMetadata& m) {
   const auto arch = std::string(m.get<std::string_view>("general.architecture"));
@@ -134,8 +145,7 @@ json::object gguf_config(const GgufMetadata& m) {
   if (arch == "gemma3") {
     // The file states the global rope only; local layers and the query scale are Gemma 3's own.
     config["rope_local_base_freq"] = 10000.0;
-    if (const json::value* dim = config.if_contains("head_dim"))
-      config["query_pre_attn_scalar"] = *dim;
+    if (const auto scalar = gemma3_query_scalar(m)) config["query_pre_attn_scalar"] = *scalar;
   }
   return config;
 }

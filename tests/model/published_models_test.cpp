@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "kv/scheme.h"
 #include "model/checkpoint.h"
@@ -112,6 +113,11 @@ TEST(PublishedModels, AGgufFileOfGemmaIsNotTakenForTheDefaultModel) {
   const auto bare = Checkpoint::open(COHORT_CORPUS "/gguf/ok_gemma3_bare.gguf");
   EXPECT_NE(test::refusal([&] { read_shape(bare); }).find("\"hidden_size\" must be an integer"),
             std::string::npos);
+}
+
+TEST(PublishedModels, TheQueriesOfGemma27BAreScaledByTheirShareOfTheWidth) {
+  const auto opened = Checkpoint::open(COHORT_CORPUS "/gguf/ok_gemma3_27b.gguf");
+  EXPECT_FLOAT_EQ(families::gemma3(Source(opened)).query_scale, 1 / std::sqrt(168.0f));
 }
 
 /// The text_config of published folders of Gemma 3.
