@@ -35,9 +35,7 @@ http::ServerOptions http_options(const Settings& settings) {
   options.allowed_origins = settings.allowed_origin;
   options.body_bytes_max = uint64_t(settings.body_limit_mb) << 20;
   options.drain_timeout = std::chrono::seconds(settings.drain_timeout_s);
-  if (settings.log_level >= LogLevel::kWarn) {
-    options.log = [](std::string_view line) { say("cohort: {}\n", line); };
-  }
+  options.log = warnings(settings);
   return options;
 }
 
@@ -48,9 +46,7 @@ TracerOptions tracer_options(const Settings& settings) {
   TracerOptions options{.file = settings.trace,
                         .file_bytes_max = int64_t{settings.trace_limit_mb.value_or(256)} << 20,
                         .keep = static_cast<size_t>(settings.debug_traces)};
-  if (settings.log_level >= LogLevel::kWarn) {
-    options.log = [](std::string_view line) { say("cohort: {}\n", line); };
-  }
+  options.log = warnings(settings);
   return options;
 }
 

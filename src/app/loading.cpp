@@ -37,6 +37,11 @@ int64_t prefill_chunk(const Settings& settings) {
                                            : engine::PrefillPolicy::kChunk;
 }
 
+std::function<void(std::string_view)> warnings(const Settings& settings) {
+  if (settings.log_level < LogLevel::kWarn) return [](std::string_view) {};
+  return [](std::string_view line) { say("cohort: {}\n", line); };
+}
+
 model::LoadOptions load_options(const Settings& settings) {
   if (!kernels::has_host_blocks(settings.device)) {
     const auto refuse = [](const char* flag) {
@@ -50,11 +55,7 @@ model::LoadOptions load_options(const Settings& settings) {
   kernels::require(settings.device);
   // MLX rounds what a GPU multiplies to TF32 unless this is 0; it looks once, at its first product.
   if (settings.exact) ::setenv("MLX_ENABLE_TF32", "0", 1);
-  model::LoadOptions options{.exact = settings.exact, .device = settings.device};
-  if (settings.log_level >= LogLevel::kWarn) {
-    options.log = [](std::string_view line) { say("cohort: {}\n", line); };
-  }
-  return options;
+  return {.exact = settings.exact, .device = settings.device, .log = warnings(settings)};
 }
 
 namespace {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "base/settings.h"
 #include "kv/scheme.h"
@@ -15,6 +17,9 @@ store::LocalModel find_model(const Settings& settings);
 
 /// Prompt tokens that a row is fed at a time.
 int64_t prefill_chunk(const Settings& settings);
+
+/// Where lines go that tell what was left out or went wrong: to stderr, if --log-level lets them.
+std::function<void(std::string_view)> warnings(const Settings& settings);
 
 /// How the settings say to load the model; sets a variable of this process for MLX, so before there
 /// are other threads.
