@@ -292,7 +292,10 @@ Draft read_fields(const json::object& body, std::span<const Field> own,
     if (field != nullptr) {
       field->read({.value = value, .name = field->name, .model = model, .draft = draft});
     } else if (!accept_harmless(name, value)) {
-      const std::string_view instead = own_name(name);
+      std::string_view instead = own_name(name);
+      if (find_field(own, instead) == nullptr && find_field(kShared, instead) == nullptr) {
+        instead = "";
+      }
       refuse(shortened(name),
              fmt::format("unknown field {}{}{}; supported: {}", in_quotes(name),
                          instead.empty() ? "" : ": here it is ", instead, supported_names(own)),

@@ -150,7 +150,6 @@ constexpr OtherName kOtherNames[] = {
     {"messages", "prompt"},
     {"prompt", "messages"},
     {"enable_thinking", "chat_template_kwargs"},
-    {"extra_body", "its fields beside the others"},
 };
 
 }  // namespace

@@ -24,9 +24,10 @@ http::ServerOptions http_options(const Settings& settings) {
   http::ServerOptions options;
   options.api_keys = settings.api_key;
   for (const std::string& key : options.api_keys) {
-    const bool sendable = std::ranges::all_of(key, [](char c) { return c > ' ' && c <= '~'; });
-    if (key.empty() || !sendable) {
-      fail(ErrorKind::kInvalidRequest, "an --api-key must be printable ASCII without spaces");
+    const auto sendable = [](char c) { return c > ' ' && c <= '~' && c != ','; };
+    if (key.empty() || !std::ranges::all_of(key, sendable)) {
+      fail(ErrorKind::kInvalidRequest,
+           "an --api-key must be printable ASCII without spaces and commas");
     }
   }
   options.host = settings.host;
@@ -87,16 +88,16 @@ class StopSignals {
   std::promise<void> asked_;
 };
 
-void print_invitation(const std::string& url, const serving::ModelInfo& info) {
+void print_invitation(const std::string& url, const serving::ModelInfo& info, bool needs_key) {
   const auto [path, ask] =
       info.has_chat_template
           ? std::pair("chat/completions", R"("messages": [{"role": "user", "content": "Hello!"}])")
           : std::pair("completions", R"("prompt": "Once upon a time", "max_tokens": 64)");
   fmt::print(
       "listening on {0}\n\n"
-      "curl {0}/v1/{1} -H 'Content-Type: application/json' -d '{{\n"
+      "curl {0}/v1/{1} -H 'Content-Type: application/json'{4} -d '{{\n"
       "  \"model\": \"{2}\", {3}}}'\n",
-      url, path, info.ids.front(), ask);
+      url, path, info.ids.front(), ask, needs_key ? " -H 'Authorization: Bearer KEY'" : "");
   std::fflush(stdout);
 }
 
@@ -117,7 +118,7 @@ int run_serve(const Settings& settings, const ServeOptions&) {
   if (talks) say("cohort: loading {}\n", model.path.string());
   service.finish_loading(std::make_unique<serving::ModelBinding>(std::move(options)));
   stop_signals.finish_loading();
-  print_invitation(server.url(), service.info());
+  print_invitation(server.url(), service.info(), !settings.api_key.empty());
 
   stop_signals.wait();
   if (talks) say("cohort: finishing running answers; again to stop at once\n");

@@ -345,7 +345,8 @@ Invocation CommandLine::run_invocation() const {
   std::optional<std::string> model = model_of(run_);
   const bool is_lone = model && run_.app->count("PROMPT") == 0 && !options.ids_file;
   if (is_lone && (run_.app->count("--model") > 0 || !store::looks_like_model(*model))) {
-    options.prompt_is_a_guess = model->find_first_of(" \t\n") == std::string::npos;
+    options.prompt_is_a_guess =
+        run_.app->count("--model") == 0 && model->find_first_of(" \t\n") == std::string::npos;
     options.prompt = std::exchange(model, std::nullopt);
   } else if (run_.app->count("PROMPT") > 0) {
     options.prompt = run_.flags.prompt;

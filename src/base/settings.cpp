@@ -19,6 +19,9 @@ namespace {
 Allowed any() {
   return {};
 }
+Allowed secret() {
+  return {.secret = true, .names = {}};
+}
 Allowed range(double least, double most) {
   return {.least = least, .most = most, .names = {}};
 }
@@ -57,8 +60,10 @@ std::string describe(const Allowed& allowed, const char* what) {
 }
 
 [[noreturn]] void reject(const Input& input, const Allowed& allowed, const char* what) {
-  fail(ErrorKind::kInvalidRequest, "{}: {} is not valid; allowed: {}", input.source,
-       printable(fmt::to_string(fmt::join(input.texts, ","))), describe(allowed, what));
+  const std::string value =
+      allowed.secret ? "this" : printable(fmt::to_string(fmt::join(input.texts, ",")));
+  fail(ErrorKind::kInvalidRequest, "{}: {} is not valid; allowed: {}", input.source, value,
+       describe(allowed, what));
 }
 
 bool within(double value, const Allowed& allowed) {
@@ -290,6 +295,10 @@ void apply_environment(Resolved& resolved, const Environment& environment) {
     if (!text) continue;
     const std::vector<std::string> texts =
         row.knob.is_list ? split(*text) : std::vector<std::string>{*text};
+    if (texts.empty()) {  // what was to be there may be missing, such as a key
+      fail(ErrorKind::kInvalidRequest, "{} is empty: set it to something, or unset it",
+           row.knob.environment);
+    }
     row.assign(resolved.of(row), {.texts = texts, .source = row.knob.environment, .kind = {}},
                row.knob.allowed);
   }

@@ -42,6 +42,7 @@ struct Allowed {
   std::optional<double> least;
   std::optional<double> most;
   bool least_excluded = false;
+  bool secret = false;  // messages leave the value out
   std::vector<std::string> names;
 };
 

@@ -48,9 +48,9 @@ struct Request {
   std::optional<int> top_logprobs;    // absent: no logprobs; else that many alternatives a token
   Priority priority = Priority::kNormal;
   std::string session;            // a conversation, whose prefixes are kept longer; "" = none
-  std::string cache_salt;         // only requests of equal salt share prefixes
+  std::string cache_salt;         // only requests of equal salt share prefixes; "" = of one client
   bool cache_prompt = true;       // whether prefixes are looked up and kept
-  std::string client;             // who asks, for fairness between clients; "" = nobody known
+  std::string client;             // who asks: takes turns with others, shares no prefixes with them
   std::vector<TokenSpan> atomic;  // in order, apart from each other
   SamplingOptions sampling;
   std::vector<std::string> stop;  // stop strings; the matched text is not emitted

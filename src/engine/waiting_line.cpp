@@ -1,6 +1,7 @@
 #include "engine/waiting_line.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -16,6 +17,12 @@ int64_t cost(const Submission& submission) {
   return std::max(kLeastCost, static_cast<int64_t>(request.prompt.size())) +
          (request.choices - 1) * kLeastCost;
 }
+
+/// What a request that waits for room is delayed by, too: how long answers take.
+int64_t passing_cost(const Submission& submission) {
+  return cost(submission) + std::min<int64_t>(submission.max_tokens, 1024);
+}
+constexpr size_t kTries = 8;  // in a step: to ask whether a request fits takes a while
 
 /// Smaller goes first.
 int urgency_of(const Submission& submission, Clock::time_point now) {
@@ -74,15 +81,23 @@ Submission WaitingLine::take() {
 std::optional<Submission> WaitingLine::take_passing(
     Clock::time_point now, const std::function<bool(const Submission&)>& fits) {
   check(next_ != waiting_.end(), "who passes passes the next");
-  const int64_t left = cost(*next_) - next_->passed;
+  const int64_t left = passing_cost(*next_) - next_->passed;
+  if (left < kLeastCost) return std::nullopt;
+  std::map<std::string_view, size_t> turn_of;
+  for (const std::string& client : turns_) turn_of.emplace(client, turn_of.size());
+  std::vector<Place> others;
   const int urgency = urgency_of(*next_, now);
   for (auto place = waiting_.begin(); place != waiting_.end(); ++place) {
-    if (place == next_ || cost(*place) > left || urgency_of(*place, now) != urgency) continue;
-    if (!fits(*place)) continue;
-    next_->passed += cost(*place);
-    return take(place);
+    if (place == next_ || passing_cost(*place) > left) continue;
+    if (urgency_of(*place, now) == urgency) others.push_back(place);
   }
-  return std::nullopt;
+  std::ranges::stable_sort(others, {},
+                           [&](Place place) { return turn_of.at(place->request.client); });
+  if (others.size() > kTries) others.resize(kTries);
+  const auto passing = std::ranges::find_if(others, [&](Place place) { return fits(*place); });
+  if (passing == others.end()) return std::nullopt;
+  next_->passed += passing_cost(**passing);
+  return take(*passing);
 }
 
 Submission WaitingLine::take(Place place) {

@@ -20,9 +20,9 @@ namespace cohort::engine {
 ///             carries over what a long one needs more. A client with a hundred requests delays
 ///             another one's by one turn
 ///   requests  of one client, in order of arrival
-///   room      where there is none yet for the request whose turn it is, later ones of its class
-///   may
-///             pass it that together cost no more than itself
+///   room      while there is none for the request whose turn it is, others of its class may pass
+///             it, in the order of turns, that together cost no more than itself; their answers
+///             count up to 1,024 tokens
 ///   thread    engine
 ///   source    Shreedhar & Varghese 1995, "Efficient fair queuing using deficit round robin"
 class WaitingLine {

@@ -27,13 +27,14 @@ std::string session_of(std::optional<std::string_view> session_affinity,
 std::string_view key_of(std::optional<std::string_view> authorization,
                         std::optional<std::string_view> api_key) {
   constexpr std::string_view kScheme = "bearer ";
-  std::string_view key = authorization.value_or("");
-  if (key.empty()) return api_key.value_or("");
   const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
-  const std::string_view scheme = key.substr(0, kScheme.size());
-  if (std::ranges::equal(scheme, kScheme, same)) key.remove_prefix(kScheme.size());
+  std::string_view key = authorization.value_or("");
+  if (!std::ranges::equal(key.substr(0, kScheme.size()), kScheme, same)) {
+    return api_key.value_or("");
+  }
+  key.remove_prefix(kScheme.size());
   while (key.starts_with(' ')) key.remove_prefix(1);
-  return key;
+  return key.empty() ? api_key.value_or("") : key;
 }
 
 std::string digest_of(std::string_view key) {

@@ -18,7 +18,7 @@ std::string request_id_of(std::optional<std::string_view> header);
 std::string session_of(std::optional<std::string_view> session_affinity,
                        std::optional<std::string_view> session_id);
 
-/// The key that was sent: `Authorization: Bearer KEY`, else `x-api-key: KEY`; "" without one.
+/// The key that was sent: `Authorization: Bearer KEY`, or else `x-api-key: KEY`; "" without one.
 std::string_view key_of(std::optional<std::string_view> authorization,
                         std::optional<std::string_view> api_key);
 

@@ -29,9 +29,9 @@ namespace {
 
 constexpr auto kResult = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kLingerTime{2000};
-constexpr std::chrono::milliseconds kArrivalTime{2000};  // of a request when room is short
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kLargeBody = 256 << 10;
+constexpr size_t kHugeBody = 4 << 20;  // what it took to read it is worth giving back at once
 const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 /// The reply to a request that cannot be parsed; nothing if the client has just gone.
@@ -172,13 +172,13 @@ asio::awaitable<void> Connection::run() {
 }
 
 asio::awaitable<bool> Connection::serve_one() {
-  replaceable_from_ = Clock::now();
+  enter(Stage::kIdle);
   set_deadline(shared_.options.idle_timeout);
   if (buffer_.size() == 0) {
     const auto [error] = co_await socket_.async_wait(asio::socket_base::wait_read, kResult);
     if (error) co_return false;
   }
-  replaceable_from_ = Clock::now() + kArrivalTime;
+  enter(Stage::kArriving);
   set_deadline(shared_.options.header_timeout);
   Exchange exchange(shared_);
   const auto [error, size] =
@@ -200,6 +200,9 @@ asio::awaitable<bool> Connection::answer(Exchange& exchange) {
     co_return co_await send(exchange, std::move(*refusal));
   }
   exchange.trusted = true;
+  if (auto refusal = shared_.guard.refuse_trusted(head)) {
+    co_return co_await send(exchange, std::move(*refusal));
+  }
   auto found = shared_.router.find(head.method, head.target);
   if (auto* reply = std::get_if<api::Reply>(&found)) {
     co_return co_await send(exchange, std::move(*reply));
@@ -214,7 +217,7 @@ asio::awaitable<bool> Connection::answer(Exchange& exchange) {
   if (refusal) co_return co_await send(exchange, std::move(*refusal));
   if (!exchange.parser.is_done()) co_return false;  // the client left in the middle
   clear_deadline();
-  replaceable_from_ = Clock::time_point::max();
+  enter(Stage::kAnswering);
   api::Outcome outcome = co_await handle(exchange, match);
   if (auto* reply = std::get_if<api::Reply>(&outcome)) {
     co_return co_await send(exchange, std::move(*reply));
@@ -255,10 +258,10 @@ asio::awaitable<api::Outcome> Connection::handle(Exchange& exchange, const Match
   api::Call call = exchange.call(match);
   std::string failure;
   const auto run = [&] { return shared_.router.run(*match.route, call, failure); };
-  const bool large = call.body.size() > kLargeBody;
+  const size_t bytes = call.body.size();
   auto work = [&]() -> asio::awaitable<api::Outcome> {
     api::Outcome outcome = run();
-    if (large) {
+    if (bytes > kHugeBody) {
       std::string().swap(call.body);
       return_freed_memory();
     }
@@ -268,7 +271,7 @@ asio::awaitable<api::Outcome> Connection::handle(Exchange& exchange, const Match
   if (match.route->work == api::Work::kQuick) {
     outcome = run();
   } else {
-    auto& handlers = large ? shared_.large_handlers : shared_.handlers;
+    auto& handlers = bytes > kLargeBody ? shared_.large_handlers : shared_.handlers;
     outcome = co_await asio::co_spawn(handlers, work, asio::use_awaitable);
   }
   if (!failure.empty()) {
@@ -278,6 +281,7 @@ asio::awaitable<api::Outcome> Connection::handle(Exchange& exchange, const Match
 }
 
 asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Reply reply) {
+  enter(Stage::kAnswering);
   wire::response<wire::string_body> response;
   response.result(static_cast<unsigned>(reply.status));
   for (const auto& [name, value] : reply.headers) response.set(name, value);
@@ -434,9 +438,21 @@ void Connection::check_deadline(Clock::time_point now) {
   if (now >= deadline_) close();
 }
 
-bool Connection::close_if_replaceable() {
+void Connection::enter(Stage stage) {
+  stage_ = stage;
+  stage_since_ = Clock::now();
+}
+
+bool Connection::close_if_idle() {
   beast::error_code ignored;
-  if (Clock::now() < replaceable_from_ || socket_.available(ignored) > 0) return false;
+  if (stage_ != Stage::kIdle || socket_.available(ignored) > 0) return false;
+  close();
+  return true;
+}
+
+bool Connection::give_way() {
+  if (stage_ != Stage::kArriving) return close_if_idle();
+  if (Clock::now() < stage_since_ + shared_.options.arrival_time) return false;
   close();
   return true;
 }

@@ -24,7 +24,7 @@ struct Shared {
   const Guard guard;
   boost::asio::thread_pool handlers;
   // Of large bodies: nobody else waits behind them, and few are taken apart at a time.
-  boost::asio::thread_pool large_handlers{2};
+  boost::asio::thread_pool large_handlers;
   // io thread
   bool draining = false;
   uint64_t bodies_bytes = 0;  // of bodies that are being read or handled
@@ -40,12 +40,16 @@ class Connection {
   boost::asio::awaitable<void> run();
   /// Closes the socket if what it is doing has taken too long.
   void check_deadline(std::chrono::steady_clock::time_point now);
-  /// From when on another connection may take its place: while it waits for a request at once,
-  /// while one arrives after a time that is enough for honest clients; max() while one is answered.
-  std::chrono::steady_clock::time_point replaceable_from() const { return replaceable_from_; }
-  /// Closes the socket if its place may be taken, unless more of a request has just arrived.
+  /// What it waits for: a request, the rest of one, or its own answer.
+  enum class Stage { kIdle, kArriving, kAnswering };
+  Stage stage() const { return stage_; }
+  std::chrono::steady_clock::time_point stage_since() const { return stage_since_; }
+  /// Closes the socket unless a request is there, or has just begun to arrive.
   ///   returns  whether it is closed
-  bool close_if_replaceable();
+  bool close_if_idle();
+  /// For another connection: closes an idle one, and one whose request arrives too slowly.
+  ///   returns  whether it is closed
+  bool give_way();
   /// Ends a running answer with an error that says so; closes what has none.
   void end_answer();
   void close();
@@ -85,6 +89,7 @@ class Connection {
   Awaitable<void> client_gone(Consumer& consumer, bool can_probe);
   /// Lets a client that is still sending read its reply: discards input for a moment.
   Awaitable<void> linger();
+  void enter(Stage stage);
   void set_deadline(std::chrono::milliseconds from_now);
   void clear_deadline();
 
@@ -92,7 +97,8 @@ class Connection {
   Shared& shared_;
   boost::beast::flat_buffer buffer_;  // read from the socket, not yet parsed
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
-  std::chrono::steady_clock::time_point replaceable_from_ = std::chrono::steady_clock::now();
+  Stage stage_ = Stage::kIdle;
+  std::chrono::steady_clock::time_point stage_since_ = std::chrono::steady_clock::now();
   bool sends_no_more_ = false;
   Consumer* consumer_ = nullptr;  // of the running answer
 };

@@ -114,6 +114,10 @@ std::optional<api::Reply> Guard::refuse(const RequestHead& head) const {
                             "and the page's origin",
                             "", "origin_not_allowed");
   }
+  return std::nullopt;
+}
+
+std::optional<api::Reply> Guard::refuse_trusted(const RequestHead& head) const {
   if (!key_digests.empty() && needs_key(head) && !is_one_of(head.key, key_digests)) {
     api::Reply reply =
         api::error_reply(401, "an API key is needed: send it as Authorization: Bearer KEY", "",

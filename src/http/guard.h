@@ -34,8 +34,10 @@ struct Guard {
   std::vector<std::string> origins;  // pages allowed besides loopback ones and the server's own
   std::vector<std::string> key_digests = {};  // caller.h; empty = no key is needed
 
-  /// The reply to a request that is not let in: 400, 401, 403, 415.
+  /// The reply to a request from elsewhere, or one that is no HTTP: 400, 403.
   std::optional<api::Reply> refuse(const RequestHead& head) const;
+  /// The reply to a request from here that is not let in, which a page may read: 401, 415.
+  std::optional<api::Reply> refuse_trusted(const RequestHead& head) const;
 };
 
 }  // namespace cohort::http

@@ -18,6 +18,8 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "http/caller.h"
@@ -64,7 +66,8 @@ struct Server::Impl {
       : shared{.options = options,
                .router = Router(std::move(routes)),
                .guard = guard_of(options),
-               .handlers = asio::thread_pool(options.handler_threads)} {}
+               .handlers = asio::thread_pool(options.handler_threads),
+               .large_handlers = asio::thread_pool(options.large_handler_threads)} {}
 
   void bind();
   asio::awaitable<void> accept();
@@ -126,11 +129,18 @@ asio::awaitable<void> Server::Impl::a_moment() {
 }
 
 bool Server::Impl::close_longest_waiting() {
-  const auto longest = std::ranges::min_element(
-      connections, {}, [](const auto& connection) { return connection->replaceable_from(); });
-  if (longest == connections.end() || !(*longest)->close_if_replaceable()) return false;
+  std::vector<std::shared_ptr<Connection>> waiting;
+  for (const auto& connection : connections) {
+    if (connection->stage() != Connection::Stage::kAnswering) waiting.push_back(connection);
+  }
+  std::ranges::sort(waiting, {}, [](const auto& connection) {
+    return std::pair(connection->stage(), connection->stage_since());
+  });
+  const auto closed =
+      std::ranges::find_if(waiting, [](const auto& connection) { return connection->give_way(); });
+  if (closed == waiting.end()) return false;
   std::lock_guard lock(mutex);
-  connections.erase(longest);  // at once, so that its room is seen
+  connections.erase(*closed);  // at once, so that its room is seen
   return true;
 }
 
@@ -208,7 +218,7 @@ void Server::stop() {
     boost::system::error_code ignored;
     impl->acceptor.close(ignored);
   });
-  impl_->for_each_connection(&Connection::close_if_replaceable);
+  impl_->for_each_connection(&Connection::close_if_idle);
   if (!impl_->wait_until_empty(impl_->shared.options.drain_timeout)) {
     impl_->for_each_connection(&Connection::end_answer);
     if (!impl_->wait_until_empty(kLastWordsTime)) impl_->for_each_connection(&Connection::close);

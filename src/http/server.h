@@ -27,8 +27,12 @@ struct ServerOptions {
   size_t header_bytes_max = 64 << 10;
   uint64_t body_bytes_max = 32 << 20;
   uint64_t all_bodies_bytes_max = 512 << 20;  // of requests that are being read or handled
-  size_t connections_max = 1024;              // a further one takes the place of the longest idle
-  size_t handler_threads = 8;                 // they mostly wait: for a template, for a lock
+  // A further one takes the place of the longest idle one, or of one whose request takes longer to
+  // arrive than `arrival_time`.
+  size_t connections_max = 1024;
+  std::chrono::milliseconds arrival_time{2000};
+  size_t handler_threads = 8;        // they mostly wait: for a template, for a lock
+  size_t large_handler_threads = 2;  // of bodies above 256 KB: nobody else waits behind these
 
   std::chrono::milliseconds idle_timeout{75'000};             // between two requests
   std::chrono::milliseconds header_timeout{10'000};           // first to last byte of a head
@@ -41,8 +45,8 @@ struct ServerOptions {
   Tracer* tracer = nullptr;  // of the routes that are traced; outlives the server
 };
 
-/// Serves routes over HTTP/1.1 and keeps strangers out: Host and Origin checks, limits, timeouts.
-/// One thread does all socket work; heavy handlers run on `handler_threads` others.
+/// Serves routes over HTTP/1.1 and keeps strangers out: Host and Origin checks, keys, limits,
+/// timeouts. One thread does all socket work; heavy handlers run on others.
 ///   thread  start() and stop() from the thread that owns it
 class Server {
  public:

@@ -32,9 +32,6 @@ std::string_view first_piece(std::string_view text) {
   return text.substr(0, end);
 }
 
-// What a chat template may write (text/chat_template.h).
-constexpr int64_t kRenderedBytesMax = 8 << 20;
-
 uint64_t fresh_seed() {
   std::random_device device;
   // 53 bits: survives clients that read JSON numbers as doubles.
@@ -135,9 +132,10 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
   boost::json::array messages;
   std::vector<std::string_view> texts;
   for (const prompt::Message& message : conversation.messages) texts.push_back(message.content);
-  require_possible(texts, "messages");
+  require_possible(texts, text::SpecialTokens::kAsText, "messages");
+  const bool knows_developer = template_->mentions("developer");
   for (const prompt::Message& message : conversation.messages) {
-    const bool as_system = message.role == "developer" && !template_->knows("developer");
+    const bool as_system = message.role == "developer" && !knows_developer;
     boost::json::object entry{{"role", as_system ? "system" : message.role},
                               {"content", message.content}};
     if (!message.name.empty()) entry["name"] = message.name;
@@ -150,7 +148,7 @@ std::vector<int32_t> ModelBinding::render(const prompt::Conversation& conversati
 }
 
 std::vector<int32_t> ModelBinding::tokenize(std::string_view text) const {
-  require_possible({&text, 1}, "prompt");
+  require_possible({&text, 1}, text::SpecialTokens::kParse, "prompt");
   std::vector<int32_t> ids = tokenizer_->encode(text, text::SpecialTokens::kParse);
   const bool there = std::ranges::mismatch(leading_, ids).in1 == leading_.end();
   if (!there) ids.insert(ids.begin(), leading_.begin(), leading_.end());
@@ -183,22 +181,20 @@ engine::SamplingParams ModelBinding::resolve(const engine::SamplingOptions& requ
   };
 }
 
-kv::RowPrecision ModelBinding::precision(const engine::Request& request) const {
-  if (request.kv_quant.empty()) return default_precision_;
+kv::KvScheme ModelBinding::scheme(const engine::Request& request) const {
   kv::KvScheme scheme = options_.kv;
-  kv::set_quantization(scheme, request.kv_quant);
-  if (scheme.name() == options_.kv.name()) return default_precision_;
-  if (!options_.kv_by_request) {
+  if (!request.kv_quant.empty()) kv::set_quantization(scheme, request.kv_quant);
+  if (!options_.kv_by_request && scheme.name() != options_.kv.name()) {
     throw Error(ErrorKind::kUnsupported,
                 "kv_quant: this server stores keys and values as " + options_.kv.name() +
                     "; start it with --kv-quant-by-request to let requests choose",
                 "kv_quant", "unsupported_value");
   }
-  return kv::resolve(scheme, model_->shape().layers);
+  return scheme;
 }
 
 void ModelBinding::require_possible(std::span<const std::string_view> texts,
-                                    const char* field) const {
+                                    text::SpecialTokens special, const char* field) const {
   int64_t bytes = 0;
   for (const std::string_view text : texts) bytes += static_cast<int64_t>(text.size());
   const int64_t context = info_.context_tokens;
@@ -207,13 +203,13 @@ void ModelBinding::require_possible(std::span<const std::string_view> texts,
   // their borders there may be a few tokens more than in the whole.
   int64_t tokens = 0;
   for (std::string_view rest : texts) {
-    while (!rest.empty() && tokens <= 2 * context && bytes <= kRenderedBytesMax) {
+    while (!rest.empty() && tokens <= 2 * context) {
       const std::string_view piece = first_piece(rest);
-      tokens += std::ssize(tokenizer_->encode(piece, text::SpecialTokens::kAsText));
+      tokens += std::ssize(tokenizer_->encode(piece, special));
       rest.remove_prefix(piece.size());
     }
   }
-  if (tokens <= 2 * context && bytes <= kRenderedBytesMax) return;
+  if (tokens <= 2 * context) return;
   throw Error(ErrorKind::kInvalidRequest,
               fmt::format("the prompt has {} bytes: more than fit into the context of {} tokens",
                           bytes, context),
@@ -271,12 +267,16 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
                   "logit_bias");
     }
   }
-  kv::RowPrecision precision = this->precision(request);
+  const kv::KvScheme scheme = this->scheme(request);
+  kv::RowPrecision precision = scheme.name() == options_.kv.name()
+                                   ? default_precision_
+                                   : kv::resolve(scheme, model_->shape().layers);
   const int64_t max_tokens = answer_tokens(request, precision);
   engine::SamplingParams sampling = resolve(request.sampling);
   // Who sends a key of its own shares prefixes with nobody else, unless a salt says so.
-  const std::string& salt = request.cache_salt.empty() ? request.client : request.cache_salt;
-  std::string space = fmt::format("{}\n{}", request.kv_quant, salt);
+  const bool salted = !request.cache_salt.empty();
+  std::string space = fmt::format("{}\n{}:{}", scheme.name(), salted ? "salt" : "key",
+                                  salted ? request.cache_salt : request.client);
   std::optional<store::Generation> generation = this->generation(request, sampling, space);
   if (generation) sampling.seed = generation->seed;
   auto stream = std::make_shared<engine::Stream>(request.prompt.size(), sampling.seed,

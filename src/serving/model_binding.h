@@ -65,7 +65,7 @@ class ModelBinding : public ModelService {
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
 
  private:
-  kv::RowPrecision precision(const engine::Request& request) const;
+  kv::KvScheme scheme(const engine::Request& request) const;
   /// How long the answer may be: what the request asks for, or else what fits the context and the
   /// memory for keys and values.
   ///   throws  Error{kTooLarge} when memory could not hold it even if all else were free
@@ -75,9 +75,10 @@ class ModelBinding : public ModelService {
                                               const engine::SamplingParams& sampling,
                                               const store::Namespace& space) const;
   engine::SamplingParams resolve(const engine::SamplingOptions& request) const;
-  /// Refuses text that is longer than any context of this model, before the work of counting its
-  /// tokens, which takes a second for each few megabytes.
-  void require_possible(std::span<const std::string_view> texts, const char* field) const;
+  /// Refuses texts that cannot fit into the context, before the work of tokenizing all of them.
+  ///   throws  Error{kInvalidRequest} about `field`
+  void require_possible(std::span<const std::string_view> texts, text::SpecialTokens special,
+                        const char* field) const;
 
   BindingOptions options_;
   ModelInfo info_;

@@ -24,7 +24,7 @@ class ChatTemplate {
   ChatTemplate(std::string_view source, std::string_view bos_token, std::string_view eos_token);
 
   /// Whether its source has the word.
-  bool knows(std::string_view word) const {
+  bool mentions(std::string_view word) const {
     return process_.source().find(word) != std::string::npos;
   }
 

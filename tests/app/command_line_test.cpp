@@ -58,6 +58,7 @@ TEST(CommandLine, ALoneTextOfRunIsAPromptUnlessItLooksLikeAModel) {
   EXPECT_TRUE(guessed(parse({"run", "smolm2"})));
   EXPECT_FALSE(guessed(parse({"run", "What now?"})));
   EXPECT_FALSE(guessed(parse({"run", "smollm2", "Hello"})));
+  EXPECT_FALSE(guessed(parse({"run", "--model", "smollm2", "gemma3-270m"})));
   EXPECT_EQ(parse({"run", "org/name"}).sources.flags, (Flags{{"model", {"org/name"}}}));
   EXPECT_EQ(prompt_of(parse({"run", "--model", "smollm2", "gemma3-270m"})), "gemma3-270m");
   const Invocation both = parse({"run", "org/name", "hello"});

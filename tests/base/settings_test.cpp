@@ -61,6 +61,19 @@ TEST_F(SettingsTest, OfOtherCommandsAreCheckedButSetNothing) {
   EXPECT_NE(error().find("COHORT_PORT"), std::string::npos);
 }
 
+TEST_F(SettingsTest, OfSecretsTellNothingAndCannotBeEmptiedByAVariable) {
+  write_config("api_key = \"sk-secret\"\n");
+  EXPECT_NE(error().find("api_key: this is not valid; allowed: a list"), std::string::npos);
+  EXPECT_EQ(error().find("sk-secret"), std::string::npos);
+  write_config("api_key = [\"sk-secret\"]\n");
+  for (const char* nothing : {"", ",", ",,"}) {
+    environment_["COHORT_API_KEY"] = nothing;
+    EXPECT_NE(error().find("COHORT_API_KEY is empty"), std::string::npos) << nothing;
+  }
+  environment_["COHORT_API_KEY"] = "one,two";
+  EXPECT_EQ(load().api_key, (std::vector<std::string>{"one", "two"}));
+}
+
 TEST_F(SettingsTest, DefaultsComeFromTheTable) {
   const Settings settings = load();
   EXPECT_EQ(settings.host, "127.0.0.1");

@@ -58,9 +58,12 @@ def test_prompts_that_are_far_too_long_keep_nobody_out():
         floods = [threading.Thread(target=flood) for _ in range(24)]
         for thread in floods:
             thread.start()
-        begin = time.monotonic()
-        client.completions.create(model="llama", prompt="a", max_tokens=1)
-        assert time.monotonic() - begin < 10
+        slowest = 0
+        while any(thread.is_alive() for thread in floods):
+            begin = time.monotonic()
+            client.completions.create(model="llama", prompt="a", max_tokens=1)
+            slowest = max(slowest, time.monotonic() - begin)
+        assert slowest < 10
         for thread in floods:
             thread.join()
         assert failures == ["context_length_exceeded"] * len(floods)

@@ -23,11 +23,11 @@ int status_for_origin(std::string_view origin, std::string_view host = "192.168.
 
 int status_for_type(std::optional<std::string_view> type,
                     std::optional<std::string_view> encoding = {}) {
-  const auto refusal = kGuard.refuse({.method = "POST",
-                                      .target = "/",
-                                      .hosts = {"localhost"},
-                                      .content_type = type,
-                                      .content_encoding = encoding});
+  const auto refusal = kGuard.refuse_trusted({.method = "POST",
+                                              .target = "/",
+                                              .hosts = {"localhost"},
+                                              .content_type = type,
+                                              .content_encoding = encoding});
   return refusal ? refusal->status : 200;
 }
 
@@ -61,8 +61,8 @@ TEST(Guard, WantsAKeyIfThereAreAny) {
       .hosts = {}, .origins = {}, .key_digests = {digest_of("one"), digest_of("two")}};
   const auto status = [&](std::string_view target, std::string_view key,
                           std::string_view method = "GET") {
-    const auto refusal =
-        guard.refuse({.method = method, .target = target, .hosts = {"localhost"}, .key = key});
+    const auto refusal = guard.refuse_trusted(
+        {.method = method, .target = target, .hosts = {"localhost"}, .key = key});
     return refusal ? refusal->status : 200;
   };
   for (const auto* key : {"one", "two"}) EXPECT_EQ(status("/metrics", key), 200) << key;

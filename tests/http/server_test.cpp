@@ -300,6 +300,7 @@ TEST_F(Limits, AFloodOfSilentConnectionsKeepsNobodyOut) {
 
 TEST_F(Limits, NorDoesAFloodOfHalfSentRequests) {
   options.connections_max = 20;
+  options.arrival_time = 200ms;
   std::list<RawClient> flood;
   for (int i = 0; i < 20; ++i) {
     flood.emplace_back(server().port());
@@ -311,15 +312,40 @@ TEST_F(Limits, NorDoesAFloodOfHalfSentRequests) {
   EXPECT_TRUE(answers(client));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s) << "their own time is longer";
   EXPECT_TRUE(flood.front().closed_within(1s));
-  auto upload = connect();  // one that arrives in time is left alone
+}
+
+TEST_F(Limits, AnUploadGivesWayAfterThoseThatAreIdle) {
+  options.connections_max = 2;
+  options.arrival_time = 100ms;
+  auto upload = connect(), idle = connect();
   upload.send(kPostHead + "Content-Length: 2\r\n\r\n{");
+  EXPECT_TRUE(answers(idle));
+  EXPECT_FALSE(upload.closed_within(200ms)) << "slow, but there is room";
   auto next = connect();
   EXPECT_TRUE(answers(next));
+  EXPECT_TRUE(idle.closed_within(1s));
   upload.send("}");
   EXPECT_EQ(upload.read_response().status, 400) << "no prompt";
 }
 
+TEST_F(Limits, WhoSendsMuchAndReadsNothingHoldsUpNobodyElse) {
+  options.connections_max = 2;
+  options.arrival_time = 100ms;
+  auto endless = connect(), deaf = connect();
+  endless.send(kPostHead + "Content-Length: 20000000\r\n\r\n" + std::string(100'000, ' '));
+  std::string requests;
+  for (int i = 0; i < 20'000; ++i) requests += get("/nothing");
+  std::thread sender([&] { deaf.send(requests); });
+  auto client = connect();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(answers(client));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+  deaf.close_writing();
+  sender.join();
+}
+
 TEST_F(Limits, AConnectionBeyondThemWaitsWhileAllOthersAreInUse) {
+  options.arrival_time = 60s;
   echo.token_time = 1ms;
   options.connections_max = 2;
   auto stream = connect(), upload = connect();

@@ -9,6 +9,8 @@
 #include <limits>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/encodings/encoding.h"
+#include "kernels/cpu/encodings/turboquant.h"
 #include "kernels/cpu/matmul.h"
 #include "tests/kernels_cpu/sample_matrices.h"
 #include "tests/support/random_data.h"
@@ -265,6 +267,51 @@ TEST(InstructionSets, AttendToTheLargestCodes) {
   for (const Kernels* kernels : available_kernels()) {
     const auto out = attend(*kernels, step, affine_kv(8, 128), 2, qkv);
     for (int d = 0; d < 128; ++d) ASSERT_NEAR(out[128 + d], want, 2e-3) << kernels->name;
+  }
+}
+
+/// All weights the largest, all codes of values the lowest or the highest: the largest sums.
+TEST(InstructionSets, AttendToTheLargestEntries) {
+  constexpr int kDim = 64;
+  for (const int bits : {2, 3, 4, 5, 8}) {
+    const KvGeometry geometry{1, kDim, turbo_kv(8, bits)};
+    for (const int code : {0, (1 << bits) - 1}) {
+      std::vector<std::byte> block(geometry.block_bytes());
+      const std::vector<float> ones(kDim, 1.0f);
+      for (int slot = 0; slot < kBlockTokens; ++slot) {
+        store_kv(geometry, block.data(), 0, slot, ones.data(), ones.data());
+        for (int d = 0; d < kDim; ++d) {
+          std::byte* const vectors = value_vectors(geometry, block.data(), slot, d);
+          put_code(vectors, bits, d % 16, slot % kGroup, static_cast<uint32_t>(code));
+        }
+        const uint16_t one = f32_to_f16(1.0f);
+        for (int g = 0; g < geometry.groups(); ++g) {
+          put_scale(scale_at(geometry, block.data(), kValueScales, g, slot), one);
+        }
+      }
+      const std::vector<float> query(kDim, 0.0f);
+      for (const Kernels* kernels : available_kernels()) {
+        std::vector<float> state(kStateHeader + kDim, 0.0f);
+        state[0] = -std::numeric_limits<float>::infinity();
+        const std::byte* blocks[] = {block.data()};
+        kernels->attend({.queries = {query.data()},
+                         .begin = {0},
+                         .end = {kBlockTokens},
+                         .count = 1,
+                         .blocks = blocks,
+                         .first_block = 0,
+                         .last_block = 1,
+                         .geometry = geometry,
+                         .kv_head = 0,
+                         .state = state.data(),
+                         .state_stride = kStateHeader + kDim});
+        const float want = turbo_centroids(bits)[code];
+        for (int d = 0; d < kDim; ++d) {
+          ASSERT_NEAR(state[kStateHeader + d] / state[1], want, 1e-3f)
+              << kernels->name << ' ' << bits << " bits";
+        }
+      }
+    }
   }
 }
 

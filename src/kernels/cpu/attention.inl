@@ -2,8 +2,8 @@
 //
 // A lane is a token of keys, a channel of values. An encoding brings a type for each. Dense ones
 // read sixteen lanes as floats. Codes are read by CodesU and multiplied as integers, exactly, by
-// queries and weights that were rounded to 15 bits, or, where codes of values stand for entries of
-// a table, as these entries. Their types say the rest:
+// queries and weights that were rounded to 15 bits. Codes of values may stand for entries of a
+// table, which meet weights of 14 bits. The types say the rest:
 //   keys    kBits; kLess, what is stored in addition to the code; of a group and sixteen tokens its
 //           scales, with add_group(q . codes, sum of q, scores of the groups before)
 //   values  kBits; scale_weights, which multiplies 64 weights by the scales of a group and returns
@@ -103,7 +103,7 @@ constexpr int kParts = kMostSums / QT >= 4   ? 4
 #define COHORT_EACH_QUERY(i) COHORT_UNROLLED for (int i = 0; i < QT; ++i)
 #define COHORT_EACH_PART(p) COHORT_UNROLLED for (int p = 0; p < PT; ++p)
 
-/// Floats as whole numbers of 15 bits times a scale.
+/// Floats as whole numbers of up to 15 bits times a scale.
 struct WideCodes {
   const int8_t* codes;  // 64 bytes for 32 of them, as wide_dot reads them
   float scale;
@@ -149,7 +149,7 @@ struct EntryOperands {
 };
 
 /// dots[i][p] = x_i . operands, over the 32 inputs of the chunks [begin, end), in PT parts of
-/// sixteen lanes; exact.
+/// sixteen lanes; exact. Codes that are stored less something take all chunks of x at once.
 ///   vectors  of the first part and chunk 0; the others are `part_bytes` and `chunk_bytes` away
 template <int bits, class Operands, int QT, int PT>
 [[gnu::always_inline]] inline void wide_dots(Operands operands, const std::byte* vectors,

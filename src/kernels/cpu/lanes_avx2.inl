@@ -192,7 +192,8 @@ inline __m256i lookup_bytes(__m256i codes, const int8_t* table) {
   if constexpr (bits <= 4) return of_16(0);
   return _mm256_blendv_epi8(of_16(0), of_16(1), _mm256_slli_epi16(codes, 3));
 }
-/// The entries for words below 256, more than a shuffle finds.
+/// The entries for words below 256, more than a shuffle finds. With the last entry two bytes behind
+/// it are read, and dropped: the table goes on there.
 inline __m256i gather_words(__m256i codes, const int16_t* table) {
   const auto* base = reinterpret_cast<const int*>(table);
   const __m256i low = _mm256_and_si256(codes, _mm256_set1_epi32(255));

@@ -1,6 +1,7 @@
 #include "store/hub/hub.h"
 
 #include <algorithm>
+#include <cctype>
 #include <string_view>
 
 #include "base/error.h"
