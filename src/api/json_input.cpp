@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -32,6 +33,11 @@ std::string in_quotes(std::string_view text) {
 }
 
 json::object parse_object(std::string_view body) {
+  // Each takes many times the memory of its two bytes.
+  constexpr ptrdiff_t kValuesMax = 4 << 20;
+  if (std::ranges::count(body, ',') > kValuesMax) {
+    refuse("", fmt::format("the body has more than {} values", kValuesMax), "too_many_values");
+  }
   json::parse_options options;
   options.max_depth = 100;
   json::error_code error;

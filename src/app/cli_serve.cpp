@@ -12,6 +12,7 @@
 #include "app/commands.h"
 #include "app/loading.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/say.h"
 #include "base/trace.h"
 #include "http/server.h"
@@ -20,18 +21,38 @@
 namespace cohort::app {
 namespace {
 
-http::ServerOptions http_options(const Settings& settings) {
-  http::ServerOptions options;
-  options.api_keys = settings.api_key;
-  for (const std::string& key : options.api_keys) {
+/// What could never match, or is not what it was meant to be.
+void require_usable(const Settings& settings) {
+  for (const std::string& key : settings.api_key) {
     const auto sendable = [](char c) { return c > ' ' && c <= '~' && c != ','; };
-    if (key.empty() || !std::ranges::all_of(key, sendable)) {
+    if (key.empty() || key.starts_with('-') || !std::ranges::all_of(key, sendable)) {
       fail(ErrorKind::kInvalidRequest,
-           "an --api-key must be printable ASCII without spaces and commas");
+           "--api-key: a key must be printable ASCII without spaces and commas, and not begin "
+           "with -");
     }
   }
+  for (const std::string& name : settings.allowed_host) {
+    if (name.empty() || name.find_first_of(":/*, ") != std::string::npos) {
+      fail(ErrorKind::kInvalidRequest, "--allowed-host: {} is no host name; give it without a port",
+           printable(name));
+    }
+  }
+  for (const std::string& origin : settings.allowed_origin) {
+    const size_t host = origin.find("://");
+    if (host == std::string::npos || origin.find_first_of("/*, ", host + 3) != std::string::npos) {
+      fail(ErrorKind::kInvalidRequest,
+           "--allowed-origin: {} is no origin; these are like https://chat.example:8443",
+           printable(origin));
+    }
+  }
+}
+
+http::ServerOptions http_options(const Settings& settings) {
+  require_usable(settings);
+  http::ServerOptions options;
   options.host = settings.host;
   options.port = static_cast<uint16_t>(settings.port);
+  options.api_keys = settings.api_key;
   options.allowed_hosts = settings.allowed_host;
   options.allowed_origins = settings.allowed_origin;
   options.body_bytes_max = uint64_t(settings.body_limit_mb) << 20;

@@ -22,7 +22,6 @@ int64_t cost(const Submission& submission) {
 int64_t passing_cost(const Submission& submission) {
   return cost(submission) + std::min<int64_t>(submission.max_tokens, 1024);
 }
-constexpr size_t kTries = 8;  // in a step: to ask whether a request fits takes a while
 
 /// Smaller goes first.
 int urgency_of(const Submission& submission, Clock::time_point now) {
@@ -93,7 +92,6 @@ std::optional<Submission> WaitingLine::take_passing(
   }
   std::ranges::stable_sort(others, {},
                            [&](Place place) { return turn_of.at(place->request.client); });
-  if (others.size() > kTries) others.resize(kTries);
   const auto passing = std::ranges::find_if(others, [&](Place place) { return fits(*place); });
   if (passing == others.end()) return std::nullopt;
   next_->passed += passing_cost(**passing);

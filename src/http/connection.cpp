@@ -281,7 +281,6 @@ asio::awaitable<api::Outcome> Connection::handle(Exchange& exchange, const Match
 }
 
 asio::awaitable<bool> Connection::send(const Exchange& exchange, api::Reply reply) {
-  enter(Stage::kAnswering);
   wire::response<wire::string_body> response;
   response.result(static_cast<unsigned>(reply.status));
   for (const auto& [name, value] : reply.headers) response.set(name, value);

@@ -40,7 +40,7 @@ class Connection {
   boost::asio::awaitable<void> run();
   /// Closes the socket if what it is doing has taken too long.
   void check_deadline(std::chrono::steady_clock::time_point now);
-  /// What it waits for: a request, the rest of one, or its own answer.
+  /// What it waits for: a request; the rest of one, or that its refusal is read; its own answer.
   enum class Stage { kIdle, kArriving, kAnswering };
   Stage stage() const { return stage_; }
   std::chrono::steady_clock::time_point stage_since() const { return stage_since_; }

@@ -70,7 +70,8 @@ bool allowed_origin(std::string_view origin, std::string_view own_authority,
   if (scheme_end == std::string::npos) return false;
   const std::string authority = page.substr(scheme_end + 3);
   const auto host = host_of(authority);
-  return host && (is_loopback(*host) || authority == lower(own_authority));
+  const bool is_page = page.starts_with("http://") || page.starts_with("https://");
+  return is_page && host && (is_loopback(*host) || authority == lower(own_authority));
 }
 
 bool needs_key(const RequestHead& head) {

@@ -94,7 +94,7 @@ Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& opti
                  kernels::cpu::Cpu& cpu)
     : spec_(std::move(spec)), ops_(kernels::make_ops(options.device, cpu)) {
   Weights weights(source, cpu);
-  weights.ignore("rotary_emb.inv_freq");
+  weights.ignore(".rotary_emb.inv_freq");
   const int hidden = spec_.shape.hidden_size, vocab = spec_.shape.vocab_size;
   embedding_ = weights.matrix("model.embed_tokens", vocab, hidden);
   for (int layer = 0; layer < static_cast<int>(spec_.shape.layers.size()); ++layer) {
@@ -105,7 +105,7 @@ Decoder::Decoder(DecoderSpec spec, const Source& source, const LoadOptions& opti
   head_.exact = options.exact;
   const bool tied = ConfigReader(source.config, source.checkpoint.path)
                         .boolean("tie_word_embeddings", !weights.has("lm_head.weight"));
-  if (tied) weights.ignore("lm_head.");
+  if (tied) weights.ignore_module("lm_head");
   head_.matrices = {tied ? embedding_ : weights.matrix("lm_head", vocab, hidden)};
   if (source.gguf) weights.ignore("rope_freqs.weight");  // read by the family
   store_ = weights.finish();

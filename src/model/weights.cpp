@@ -206,9 +206,8 @@ WeightStore Weights::finish() {
   for (std::string_view name : source_.checkpoint.names()) {
     const bool expected =
         used_.contains(std::string(name)) || source_.is_for_images(name) ||
-        std::any_of(ignored_.begin(), ignored_.end(), [&](const std::string& part) {
-          return name.find(part) != std::string_view::npos;
-        });
+        std::any_of(ignored_.begin(), ignored_.end(),
+                    [&](const std::string& ending) { return name.ends_with(ending); });
     if (!expected) unused.push_back(printable(name));
   }
   std::string problems;

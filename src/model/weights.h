@@ -49,8 +49,14 @@ class Weights {
   ///   stated  whether the config of a folder says that it has; of a GGUF file, what is there
   ///   counts
   const float* biases(bool stated, const std::vector<Bias>& biases);
-  /// Tensors whose stored name contains `part` are not asked for and are no error.
-  void ignore(const std::string& part) { ignored_.push_back(part); }
+  /// Tensors whose stored name ends like this are not asked for and are no error.
+  void ignore(const std::string& ending) { ignored_.push_back(ending); }
+  /// Nor are those of a module.
+  void ignore_module(const std::string& module) {
+    for (const char* kind : {".weight", ".scales", ".biases"}) {
+      used_.insert(source_.tensor_name(module + kind));
+    }
+  }
 
   /// Gives the weights away: call once, last.
   ///   throws  Error{kInvalidRequest} listing every missing, misshapen and unused tensor

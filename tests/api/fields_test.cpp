@@ -444,6 +444,12 @@ TEST(Bodies, ThatAreNotJsonObjectsAreRefused) {
   }
 }
 
+TEST(Bodies, OfMillionsOfValuesAreRefusedBeforeTheyTakeMemory) {
+  const auto error = error_of([&] { parse_object("{\"a\":[" + many("1", 5'000'000) + "]}"); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), "too_many_values");
+}
+
 TEST(Bodies, OfTwoEqualKeysTheLastCounts) {
   EXPECT_EQ(chat(R"("seed":1,"seed":2)").request.sampling.seed, 2u);
 }

@@ -244,6 +244,18 @@ def test_who_has_no_key_is_not_let_in():
         assert not any("first" in line for line in server.output)
 
 
+@pytest.mark.parametrize("option", [
+    "--api-key=", "--api-key=two words", "--api-key=a,b", "--api-key=--port", "--allowed-host=",
+    "--allowed-host=name:9000", "--allowed-host=*.lan", "--allowed-origin=chat.example",
+    "--allowed-origin=https://chat.example/",
+])
+def test_what_could_never_match_is_refused_at_start(option):
+    done = subprocess.run([COHORT, "serve", str(LLAMA), "--port", "0", option], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode != 0
+    assert option.split("=")[0] in done.stderr
+
+
 # Models
 
 def test_a_folder_is_served_with_its_template_and_context():

@@ -86,10 +86,10 @@ TEST(Guard, LetsInPagesFromHereAndFromTheList) {
 
 TEST(Guard, RefusesForeignPages) {
   for (const auto* origin :
-       {"null", "", "http://evil.com", "http://chat.example", "https://chat.example:444",
-        "https://chat.example.evil.com", "http://localhost.evil.com", "http://192.168.1.6:8080",
-        "http://192.168.1.5:8081", "file://", "http://", "http://evil@localhost",
-        "http://localhost/path"}) {
+       {"null", "", "moz-extension://localhost", "http://evil.com", "http://chat.example",
+        "https://chat.example:444", "https://chat.example.evil.com", "http://localhost.evil.com",
+        "http://192.168.1.6:8080", "http://192.168.1.5:8081", "file://", "http://",
+        "http://evil@localhost", "http://localhost/path"}) {
     EXPECT_EQ(status_for_origin(origin), 403) << origin;
   }
 }
