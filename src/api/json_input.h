@@ -22,8 +22,8 @@ std::string in_quotes(std::string_view text);
 
 /// Parses a request body.
 ///   returns  its object; of two equal keys the last one counts
-///   throws   kInvalidRequest: not JSON, not UTF-8, not an object, nested deeper than 100, more than
-///            four million values
+///   throws   kInvalidRequest: not JSON, not UTF-8, not an object, nested deeper than 100, or with
+///            more than four million values
 boost::json::object parse_object(std::string_view body);
 
 // Readers of one value. `name` is the field's path ("messages[0].role") and becomes the error's
