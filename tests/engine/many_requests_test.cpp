@@ -329,9 +329,9 @@ void expect_solo_bytes(const BindingOptions& options, const std::vector<Case>& c
       crowd.run();
       const EngineStats& stats = crowd.stats();
       preemptions += stats.preemptions;
-      if (cached) {
-        EXPECT_GT(stats.cached_tokens, cramped ? 0U : stats.prompt_tokens / 20);
-      } else {
+      if (cached && !cramped) {  // in a cramped one rows may need all the room
+        EXPECT_GT(stats.cached_tokens, stats.prompt_tokens / 20);
+      } else if (!cached) {
         EXPECT_EQ(stats.cached_tokens, 0U);
         EXPECT_TRUE(eventually([&] { return stats.kv_used_bytes == 0; }));
       }
