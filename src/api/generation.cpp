@@ -1,6 +1,7 @@
 #include "api/generation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,8 +10,8 @@
 
 #include "api/error_body.h"
 #include "api/json_input.h"
-#include "api/openai.h"
 #include "api/priority.h"
+#include "base/printable.h"
 #include "base/random_hex.h"
 
 namespace cohort::api {
@@ -96,6 +97,14 @@ void require_ready(const serving::ModelService& service) {
     case serving::Health::kDead:
       return refuse_all("the engine has stopped after a failure", "engine_dead");
   }
+}
+
+std::string model_id(std::string_view asked, const serving::ModelInfo& info) {
+  if (std::ranges::find(info.ids, asked) != info.ids.end()) return std::string(asked);
+  throw Error(ErrorKind::kNotFound,
+              fmt::format("the model {} does not exist; this server has '{}'", printable(asked),
+                          fmt::join(info.ids, "', '")),
+              "model", "model_not_found");
 }
 
 Outcome generate(serving::ModelService& service, const Call& call, Draft draft,

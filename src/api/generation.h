@@ -40,6 +40,10 @@ struct AnswerHead {
 /// Throws kUnavailable unless the model can take requests.
 void require_ready(const serving::ModelService& service);
 
+/// The name of the model, as asked for.
+///   throws  kNotFound naming what there is
+std::string model_id(std::string_view asked, const serving::ModelInfo& info);
+
 /// Submits the draft of a call whose prompt is tokenized, and says how to word the answer.
 ///   prompt_field  the field that the error about a prompt that is too long names
 ///   throws        kNotFound (model), whatever submit() throws

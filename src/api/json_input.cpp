@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace cohort::api {
 
@@ -20,11 +21,7 @@ void refuse_unsupported(std::string_view param, const std::string& message, std:
 }
 
 std::string_view shortened(std::string_view text) {
-  constexpr size_t kMostBytes = 64;
-  if (text.size() <= kMostBytes) return text;
-  size_t end = kMostBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
+  return whole_characters(text, 64);
 }
 
 std::string in_quotes(std::string_view text) {

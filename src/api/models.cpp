@@ -1,12 +1,5 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-
-#include "api/json_input.h"
+#include "api/generation.h"
 #include "api/openai.h"
-#include "base/error.h"
-#include "base/printable.h"
 
 namespace cohort::api {
 
@@ -22,14 +15,6 @@ json::object describe(const std::string& id, const serving::ModelInfo& info) {
 }
 
 }  // namespace
-
-std::string model_id(std::string_view asked, const serving::ModelInfo& info) {
-  if (std::ranges::find(info.ids, asked) != info.ids.end()) return std::string(asked);
-  throw Error(ErrorKind::kNotFound,
-              fmt::format("the model {} does not exist; this server has '{}'", printable(asked),
-                          fmt::join(info.ids, "', '")),
-              "model", "model_not_found");
-}
 
 Reply list_models(const serving::ModelService& service) {
   json::array list;

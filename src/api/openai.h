@@ -19,9 +19,6 @@ std::vector<Route> openai_routes(serving::ModelService& service, const Tracer* t
 
 Outcome chat_completion(serving::ModelService& service, const Call& call);
 Outcome completion(serving::ModelService& service, const Call& call);
-/// The name of the model, as asked for.
-///   throws  kNotFound naming what there is
-std::string model_id(std::string_view asked, const serving::ModelInfo& info);
 Reply list_models(const serving::ModelService& service);
 Reply show_model(const serving::ModelService& service, std::string_view id);
 Reply show_health(const serving::ModelService& service);

@@ -213,7 +213,7 @@ void Loop::admit() {
     const Submission* next = line_.next(options_.now());
     if (next == nullptr) break;
     const Clock::time_point unread = options_.now() - kUnreadTime;
-    while (!rows_.empty() && !has_places(*next) && park_unread(unread)) continue;
+    while (!has_places(*next) && park_unread(unread)) continue;
     if (fits(*next)) {
       make_row(line_.take());
       continue;

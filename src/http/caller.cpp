@@ -1,7 +1,7 @@
 #include "http/caller.h"
 
 #include <algorithm>
-#include <cctype>
+#include <boost/beast/core/string.hpp>
 
 #include "base/random_hex.h"
 #include "base/sha256.h"
@@ -27,11 +27,8 @@ std::string session_of(std::optional<std::string_view> session_affinity,
 std::string_view key_of(std::optional<std::string_view> authorization,
                         std::optional<std::string_view> api_key) {
   constexpr std::string_view kScheme = "bearer ";
-  const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
   std::string_view key = authorization.value_or("");
-  if (!std::ranges::equal(key.substr(0, kScheme.size()), kScheme, same)) {
-    return api_key.value_or("");
-  }
+  if (!boost::beast::iequals(key.substr(0, kScheme.size()), kScheme)) return api_key.value_or("");
   key.remove_prefix(kScheme.size());
   while (key.starts_with(' ')) key.remove_prefix(1);
   return key.empty() ? api_key.value_or("") : key;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/system_memory.h"
 #include "engine/model_forward.h"
 #include "kernels/cpu/attention.h"
@@ -22,15 +23,7 @@ namespace cohort::serving {
 namespace {
 
 constexpr int64_t kSparseTokenBytes = 6;  // a token of text or code has less on average
-
-/// Some KB from the beginning of a text, of whole characters.
-std::string_view first_piece(std::string_view text) {
-  constexpr size_t kBytes = 4096, kCharacterBytes = 4;
-  if (text.size() <= kBytes) return text;
-  size_t end = kBytes;
-  while (end > kBytes - kCharacterBytes && (text[end] & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
-}
+constexpr size_t kPieceBytes = 4096;
 
 uint64_t fresh_seed() {
   std::random_device device;
@@ -184,9 +177,9 @@ engine::SamplingParams ModelBinding::resolve(const engine::SamplingOptions& requ
 kv::KvScheme ModelBinding::scheme(const engine::Request& request) const {
   kv::KvScheme scheme = options_.kv;
   if (!request.kv_quant.empty()) kv::set_quantization(scheme, request.kv_quant);
-  if (!options_.kv_by_request && scheme.name() != options_.kv.name()) {
+  if (!options_.kv_by_request && scheme.name() != info_.kv_scheme) {
     throw Error(ErrorKind::kUnsupported,
-                "kv_quant: this server stores keys and values as " + options_.kv.name() +
+                "kv_quant: this server stores keys and values as " + info_.kv_scheme +
                     "; start it with --kv-quant-by-request to let requests choose",
                 "kv_quant", "unsupported_value");
   }
@@ -204,7 +197,7 @@ void ModelBinding::require_possible(std::span<const std::string_view> texts,
   int64_t tokens = 0;
   for (std::string_view rest : texts) {
     while (!rest.empty() && tokens <= 2 * context) {
-      const std::string_view piece = first_piece(rest);
+      const std::string_view piece = whole_characters(rest, kPieceBytes);
       tokens += std::ssize(tokenizer_->encode(piece, special));
       rest.remove_prefix(piece.size());
     }
@@ -268,14 +261,15 @@ std::shared_ptr<engine::Stream> ModelBinding::submit(engine::Request request) {
     }
   }
   const kv::KvScheme scheme = this->scheme(request);
-  kv::RowPrecision precision = scheme.name() == options_.kv.name()
+  const std::string stored_as = scheme.name();
+  kv::RowPrecision precision = stored_as == info_.kv_scheme
                                    ? default_precision_
                                    : kv::resolve(scheme, model_->shape().layers);
   const int64_t max_tokens = answer_tokens(request, precision);
   engine::SamplingParams sampling = resolve(request.sampling);
   // Who sends a key of its own shares prefixes with nobody else, unless a salt says so.
   const bool salted = !request.cache_salt.empty();
-  std::string space = fmt::format("{}\n{}:{}", scheme.name(), salted ? "salt" : "key",
+  std::string space = fmt::format("{}\n{}:{}", stored_as, salted ? "salt" : "key",
                                   salted ? request.cache_salt : request.client);
   std::optional<store::Generation> generation = this->generation(request, sampling, space);
   if (generation) sampling.seed = generation->seed;

@@ -406,8 +406,9 @@ void sum_coded(const KvHead& head, const ValueSum& sum, Ahead& ahead) {
     }
     int8_t codes[QT][2 * kBlockTokens];
     WideCodes x[QT];
-    COHORT_EACH_QUERY(i)
-    x[i] = wide_codes(weights + i * 64, kBlockTokens, kWeightLimit<Values>, codes[i]);
+    COHORT_EACH_QUERY(i) {
+      x[i] = wide_codes(weights + i * 64, kBlockTokens, kWeightLimit<Values>, codes[i]);
+    }
     using Sum = std::conditional_t<Values::kLookup, EntrySum, WideSum>;
     constexpr int PT = std::min(kParts<Sum::kSums * QT>, 2);
     for (int d = g * group; d < (g + 1) * group; d += 16 * PT) {
